@@ -53,13 +53,10 @@ LONGEST_FILES = (
     "docs/test_recipes_real.py",
     "compose/test_mounted_stack.py",
     "compose/test_demo.py",
-    "slo/burn/test_rollouts_real.py",
-    "slo/burn/test_pauses.py",
+    "slo/rules/test_rules_played.py",
     "exporters/distribution/test_decomposition.py",
-    "slo/burn/test_scenarios_of_estimates.py",
     "exporters/distribution/test_distributions_real.py",
     "compose/test_soak.py",
-    "slo/rules/test_calendar_periods.py",
     "alerts/test_load_failures_real.py",
 )
 """Files that take a minute or more in `make test`. They begin first: the last one to end would run alone."""

@@ -8,7 +8,7 @@ from typing import Literal
 from triton_slo import links
 from triton_slo.alert_settings.tunable import Tunable
 
-Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta"]
+Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 """The family of the alert; burn alerts add `slo`."""
 
 

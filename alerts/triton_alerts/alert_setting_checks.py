@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from triton_slo import problem_words
-from triton_slo.alert_settings.tunable import UNKNOWN, Tunable
+from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.alert_settings.tuning import AlertSetting, Setting
 
 WATCHDOG = "Watchdog"
@@ -67,9 +67,6 @@ def _checked_fields(
 ) -> tuple[_Content, list[FieldMistake]]:
     """Return an alert's fields, or those of an override, with the threshold as a number, and their mistakes."""
     content, mistakes = dict(given), list[FieldMistake]()
-    if alert is UNKNOWN and "for" in given:
-        fix = "set `unknown.after` in the objectives file"
-        mistakes.append(((*path, "for"), "each objective has its own", fix))
     if "threshold" not in given:
         return content, mistakes
     written, place = content.pop("threshold"), (*path, "threshold")

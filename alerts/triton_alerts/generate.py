@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from triton_alerts.alertmanager import configuration
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules import alert_rules
+from triton_slo import rulefile
 from triton_slo.artifact import Artifact, Options
-from triton_slo.rules import rulefile
 
 
 def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact, ...]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_slo.alert_settings.tunable import NEARLY_SPENT, SPENT, UNKNOWN
+from triton_slo.alert_settings.tunable import NEARLY_SPENT, SPENT, UNMEASURED
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.objective.model import Unknown
 
 _INTRO = """\
 # Alerts
@@ -33,9 +32,10 @@ An alert is a page only when one of these is true; everything else is a ticket:
 1. **Redundancy is gone.** No server of a job is live, a model is ready on no server, a server is down whose
    models no other server serves, no exporter answers. One server, replica, GPU or exporter of several is a ticket;
    where there is only one, its failure is the page.
-2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or whether
-   it burns is unknown (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this way.
-   The budget of `readiness` pages only where redundancy is gone as well, or one server is away for ten minutes.
+2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or nothing is
+   known of a model that should be served (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this
+   way.
+   The budget of `readiness` pages only while more than half of a model's servers are not ready.
 3. **Requests hang where no budget can see it.** A hung model or engine stays ready and keeps receiving its share of
    the requests, which never complete, so that no counter moves.
 4. **Notifications do not reach people.** Where the alert itself could not be delivered either (no Alertmanager is
@@ -59,8 +59,8 @@ def _rows() -> Iterator[str]:
         yield _row(
             name, severity, f"The budget of an objective with the indicator `{indicator}` burns too fast"
         )
-    severity = f"`{UNKNOWN.severity}`, or as the objective sets it"
-    yield _row(UNKNOWN.name, severity, "An objective has no data that can be trusted", Unknown().after)
+    wrong = "A setting leaves an objective without data: no bucket at its threshold, a histogram that is not stored"
+    yield _row(UNMEASURED.name, f"`{UNMEASURED.severity}`", wrong, UNMEASURED.for_)
     assert NEARLY_SPENT.threshold is not None
     least = NEARLY_SPENT.threshold.words
     nearly = f"A budget lasts less than {least} at the pace of the last day, and of the two days before"

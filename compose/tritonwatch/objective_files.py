@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed, printable
-from triton_slo.burn.amounts import ratio
+from triton_slo.amounts import ratio
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.verdict.group_names import group_name

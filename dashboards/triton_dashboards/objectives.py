@@ -14,36 +14,33 @@ from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS, Indicator
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.names import (
+    ALERTS,
     CAUSE,
     CAUSE_SHARE,
-    CURRENT_BURN_RATE,
+    COUNTER,
     ERROR_BUDGET_RATIO,
     ESTIMATE_ERROR,
     EVENT,
     GROUPING,
     INDICATOR,
     INFO,
-    LAST_SEEN,
     OBJECTIVE_EVENTS,
     OBJECTIVE_RATIO,
     OVERBURN,
     PERIOD_BUDGET_REMAINING,
-    PERIOD_BURN_RATE,
     PERIOD_DAYS,
-    REASON,
     RECORDED_HERE,
-    RETIRED,
     SLI_SOURCE,
     SLO,
     SOURCE,
-    UNKNOWN,
+    UNKNOWN_ALERT,
+    UNMEASURED_ALERT,
     WORST_CAUSE,
     sli_error,
-    sli_events,
     worst_burn,
 )
 from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS
-from triton_slo.rules.rulefile import Rule
+from triton_slo.rulefile import Rule
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """Labels that identify one error budget."""
@@ -56,8 +53,8 @@ CAVEAT_WORDS = tuple(dict.fromkeys(caveat.word for caveat in CAVEATS.values()))
 
 READ = {
     "budget": (PERIOD_BUDGET_REMAINING, sli_error("1h")),
-    "burning": (CURRENT_BURN_RATE,),
-    "unknown": (UNKNOWN, INFO),
+    "burning": (sli_error("5m"),),
+    "unknown": (ALERTS, INFO),
     "windows": tuple(map(worst_burn, BURN_WINDOWS)),
 }
 """What descriptions of panels name: those of the series read that say something to a reader."""
@@ -92,9 +89,10 @@ class Objectives:
 
     def burn(self, window: str) -> str:
         """Return the burn rate over a window: error ratio over the ratio that the objective allows."""
-        allowed = self._of(ERROR_BUDGET_RATIO)
-        burn = f"{self._of(sli_error(window))} / on ({_KEYS}) group_left () {allowed}"
-        return self._mature(burn, parse_seconds(window))
+        return self._mature(self._burn(window), parse_seconds(window))
+
+    def _burn(self, window: str) -> str:
+        return f"{self._of(sli_error(window))} / on ({_KEYS}) group_left () {self._of(ERROR_BUDGET_RATIO)}"
 
     def _mature(self, expr: str, seconds: float) -> str:
         """Return what is known of a window of these seconds once a tenth of it has data.
@@ -103,11 +101,11 @@ class Objectives:
         """
         spans = (duration_text(span * self.time_scale) for span in (3600, seconds / 10))
         recorded, tenth = spans
-        return f"{expr} and on ({_KEYS}) last_over_time({self._of(PERIOD_BUDGET_REMAINING)}[{recorded}] offset {tenth})"
+        return f"{expr} and on ({_KEYS}) last_over_time({self._of(ERROR_BUDGET_RATIO)}[{recorded}] offset {tenth})"
 
     def burn_now(self) -> str:
         """Return the burn rate of the last minutes."""
-        return self._of(CURRENT_BURN_RATE)
+        return self._burn("5m")
 
     def burning(self) -> str:
         """Return the burn rates of the last minutes that use up the budget before its period ends."""
@@ -124,7 +122,9 @@ class Objectives:
     def events(self, kind: str) -> str:
         """Return the events a second of each objective: `error` or `total`."""
         counted = replace(self, scope=BoardScope((*self.scope.matchers, f'{EVENT}="{kind}"')))
-        each = counted._summed(OBJECTIVE_EVENTS, lambda chosen: chosen._of(sli_events("5m")))
+        each = counted._summed(
+            OBJECTIVE_EVENTS, lambda chosen: f"rate({chosen._of(COUNTER)}[$__rate_interval])"
+        )
         return total(each, SLO, INDICATOR)
 
     def _summed(self, recorded: str, each: Callable[[Objectives], str]) -> str:
@@ -143,27 +143,22 @@ class Objectives:
         return f"{left} * {period} / on ({_KEYS}) (({self.burn('1h')}) > 0)"
 
     def targets(self) -> str:
-        """Return the targets of the groups that `tritonwatch status` lists.
-
-        It leaves out groups to which nothing ever happened: those that were unloaded on purpose or replaced, and a
-        model's group without a version, once its versions are recorded.
-        """
-        retired = f"{self._of(RETIRED)} >= {self._of(LAST_SEEN)}"
-        without, with_version = (self._of(LAST_SEEN, f'version{operator}""') for operator in ("=", "!="))
-        replaced = f"{without} and ignoring (version) {with_version}"
-        left_out = f"({retired} or {replaced}) unless {self._of(PERIOD_BURN_RATE)}"
-        return (
-            f"{self._of(OBJECTIVE_RATIO)} unless ({left_out} unless ignoring ({REASON}) {self._of(UNKNOWN)})"
-        )
+        """Return the targets of the groups that `tritonwatch status` lists: counted now, or in the period."""
+        return self._of(OBJECTIVE_RATIO)
 
     def any_target(self) -> str:
         """Return one number where there is an objective."""
         return f"max({self._of(OBJECTIVE_RATIO)})"
 
     def unknown(self) -> str:
-        """Return groups whose data cannot be trusted, and objectives of which no group is listed."""
-        groups = f"({self.targets()} or {self._of(UNKNOWN)})"
-        return f"{self._of(UNKNOWN)} or ({self._of(INFO)} unless on ({SLO}) {groups})"
+        """Return groups of models of which nothing is known, and objectives of which no group is listed."""
+        alerts = BoardScope((f'alertname=~"{UNKNOWN_ALERT}|{UNMEASURED_ALERT}"', 'alertstate="firing"'))(
+            ALERTS
+        )
+        return (
+            f"0 * {self.targets()} + 1 and on (model) {alerts} "
+            f"or ({self._of(INFO)} unless on ({SLO}) {self.targets()})"
+        )
 
     def caveats(self) -> str:
         """Return the place of each group's caveat in `CAVEAT_WORDS`, from 1, by its source."""
@@ -208,5 +203,5 @@ def rules(options: Options) -> Iterator[Rule]:
     for window in BURN_WINDOWS:
         yield Rule(record=worst_burn(window), expr=f"max {by} ({every.burn(window)})")
     yield Rule(record=OVERBURN, expr=f"({every.burn('1h')}) > 1")
-    yield Rule(record=OBJECTIVE_EVENTS, expr=total(every._of(sli_events("5m")), SLO, INDICATOR, EVENT))
+    yield Rule(record=OBJECTIVE_EVENTS, expr=total(f"rate({every._of(COUNTER)}[5m])", SLO, INDICATOR, EVENT))
     yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")

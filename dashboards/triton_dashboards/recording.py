@@ -30,7 +30,7 @@ from triton_slo.names import (
     step_traffic,
 )
 from triton_slo.promql import Matchers, parse_selector
-from triton_slo.rules.rulefile import Group, Rule, render
+from triton_slo.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
 _JOB_LABELS = ("cluster", "job")

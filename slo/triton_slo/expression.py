@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 
 import promql_parser
 from promql_parser import (
@@ -50,6 +50,30 @@ def check(text: str, field: str, wrap: str = "") -> None:
             promql_parser.parse(wrap.format(text))
         except ValueError:
             raise ValueError(f"{field} gives no series, but a number, a text or a range of samples") from None
+
+
+def check_counter(text: str, field: str) -> None:
+    """Raise ValueError unless a text is counters as they are: of each server, and not of a window.
+
+    Rules add up their growth themselves. `a or b` is two counters; `a - ignoring (le) b` is one where b is a part
+    of a,
+    as a histogram's bucket is of its count.
+    """
+    for node in parts(promql_parser.parse(text)):
+        if isinstance(node, Call) and node.func.name not in ("label_replace", "label_join"):
+            wrong = f"{node.func.name}()"
+        elif isinstance(node, MatrixSelector | SubqueryExpr):
+            wrong = "a window"
+        elif isinstance(node, AggregateExpr):
+            wrong = f"{node.op}()"
+        elif isinstance(node, BinaryExpr) and str(node.op) not in ("or", "-", "and", "unless"):
+            wrong = f"`{node.op}`"
+        else:
+            continue
+        raise ValueError(
+            f"{field} is not a counter, but {wrong} of one: write the counter itself, such as "
+            'my_requests_total{code=~"5.."}, without rate and sum'
+        )
 
 
 def always_answers(text: str) -> bool:
@@ -114,31 +138,6 @@ def parts(node: Expr) -> Iterator[Expr]:
 
 def _matched(selector: VectorSelector, label: str) -> str:
     return next((str(matcher.value) for matcher in selector.matchers.matchers if matcher.name == label), "")
-
-
-def mismatches(text: str) -> list[tuple[str, str]]:
-    """Return both sides' labels of operations between aggregations by different labels, without on or ignoring."""
-    return list(_mismatches(promql_parser.parse(text)))
-
-
-def _mismatches(node: object) -> Iterator[tuple[str, str]]:
-    if isinstance(node, BinaryExpr):
-        sides = [labels(side) for side in (node.lhs, node.rhs)]
-        matching = getattr(node.modifier, "matching", None)
-        if None not in sides and sides[0] != sides[1] and matching is None and str(node.op) != "or":
-            left, right = (", ".join(sorted(side or ())) for side in sides)
-            yield left, right
-    for name in ("lhs", "rhs", "expr"):
-        child = getattr(node, name, None)
-        if child is not None and not isinstance(child, str):
-            yield from _mismatches(child)
-    for argument in _arguments(node):
-        yield from _mismatches(argument)
-
-
-def _arguments(node: object) -> Sequence[object]:
-    arguments = getattr(node, "args", ())
-    return arguments if isinstance(arguments, list | tuple) else ()
 
 
 def is_number(node: object) -> bool:

@@ -7,22 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from triton_exporter.common.duration import DAY, duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo import problem_words
 from triton_slo.artifact import Options
-from triton_slo.fields import Choice
+from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.objective.exclusion_lint import ended_exclusions, exclusion_findings
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
+from triton_slo.plan import MIN_SCRAPES, Plan
 from triton_slo.problem import Problem
-from triton_slo.rules.periods import LAST, known_clock_ranges
-from triton_slo.rules.plan import Plan, chosen_matchers
-from triton_slo.rules.unknown import FORGET
-from triton_slo.rules.windows import MIN_SCRAPES
-
-_YEAR = 365 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +47,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_dead_tiers(objective),
         *_short_windows(objective, around),
         *_long_window(objective, around),
-        *_forgotten(objective),
         *objective.indicator.findings(objective.group_by, _choosing_labels(objective)),
-        *_horizon(objective, around),
         *_unknown_models(objective, around),
         *_shadowed(objective, place),
         *exclusion_findings(objective),
@@ -78,9 +71,7 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
 def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
     """Yield notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
     for objective in reading.objectives:
-        for _, what, fix in islice(
-            objective.indicator.needs(Plan(objective, Options()).scope(chosen_matchers(objective))), 1
-        ):
+        for _, what, fix in islice(objective.indicator.needs(Plan(objective, Options()).scope), 1):
             yield Problem(
                 reading.place(objective.name, "indicator"), f"{objective.name}: it needs {what}", fix
             )
@@ -115,8 +106,7 @@ def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named:
 
 
 def _possible_sources(objective: Objective) -> frozenset[str]:
-    plan = Plan(objective, Options())
-    return plan.measure(plan.variants[-1]).possible_sources
+    return Plan(objective, Options()).measure.possible_sources
 
 
 def _choosing_labels(objective: Objective) -> list[str]:
@@ -126,10 +116,11 @@ def _choosing_labels(objective: Objective) -> list[str]:
 
 def _dead_tiers(objective: Objective) -> Iterator[FieldFinding]:
     plan = Plan(objective, Options())
-    budgets = {variant.budget for variant in plan.variants}
+    targets = (objective.target, *(override.target for override in objective.overrides))
+    budgets = {error_budget(target) for target in targets if target is not None}
     tiers = objective.alerting.tiers if objective.alerting.enabled else ()
     for budget in sorted(budgets):
-        dead = [tier for tier in tiers if not plan.reachable(tier, budget)]
+        dead = [tier for tier in tiers if plan.factor(tier) * budget >= 1]
         if not dead:
             continue
         names = ", ".join(tier.name for tier in dead)
@@ -152,15 +143,6 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Field
             yield "alerting", reason, f"make it {duration_text(least)} or longer, or scrape more often"
 
 
-def _horizon(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
-    window = objective.calendar
-    if around.now is None or window is None:
-        return
-    if around.now > LAST.timestamp() - _YEAR and len(known_clock_ranges(window.timezone)) > 1:
-        reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
-        yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
-
-
 def _long_window(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
     needed, retention = objective.window.history_seconds, around.retention_seconds
     if retention is not None and needed > retention:
@@ -170,16 +152,6 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[FieldFi
             f"{lengths}: older failures are missing from the budget",
             "keep data longer (--storage.tsdb.retention.time), or use a shorter window",
         )
-
-
-def _forgotten(objective: Objective) -> Iterator[FieldFinding]:
-    unknown = objective.unknown
-    if unknown.policy != "ignore" and parse_seconds(unknown.after) >= parse_seconds(FORGET):
-        reason = (
-            f"a group counts as removed after {FORGET} without data (unless the exporter calls it expected), "
-            "before it would be called unknown"
-        )
-        yield "unknown.after", reason, f"make it shorter than {FORGET}"
 
 
 def _unknown_models(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:

@@ -4,8 +4,9 @@ Metadata names follow Sloth's, so that its dashboards and habits carry over. `<w
 window (5m, 1h, 30d) even when a time scale shortens the real one, so that panels and alerts keep working in
 the demo.
 
-All series of an objective carry `slo`, `indicator` and its grouping labels (`model` and `version` by
-default), and nothing else: series of two windows match one to one, and a changed owner breaks no history.
+All series of a group carry `slo`, `indicator`, its grouping labels (`model` and `version` by default) and, where
+there
+is one, `threshold`, and nothing else: series match one to one, and a changed owner breaks no history.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ SLO = "slo"
 INDICATOR = "indicator"
 """Label: the kind of an indicator, one of `indicators.KINDS`."""
 EVENT = "event"
-"""Label of recorded event rates: `error` or `total`. Both always exist together; idle is 0 and 0."""
-RUNG = "rung"
-"""Label within an expression, never recorded. A rung is one candidate for the next value of a running sum: without
-the label, candidates of the same group would be one series. In an alert it marks how short the history is."""
+"""Label of counters of events: `error` or `total`. Both always exist together; idle is 0 and 0."""
 ERROR = "error"
 TOTAL = "total"
+THRESHOLD = "threshold"
+"""Label of an objective with a threshold: a changed one begins new series, since it counts other events."""
 CAUSE = "cause"
 """Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
 REASON = "reason"
-"""Label of unknown data: vanished (the series are gone), stuck (requests wait and none completes),
-no_bucket (no bucket ends at the threshold), no_histogram (Prometheus does not store it), no_first_response and
-no_first_token (Triton does not export it) or silent (no probe shows anything about the model)."""
+"""Label of an objective that cannot be measured: no_bucket (no bucket ends at the threshold), no_histogram
+(Prometheus
+does not store it), no_first_response and no_first_token (Triton does not export it); of excluded time why it is."""
 SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.indicators.common.sources` has what each cannot see."""
 SEVERITY = "severity"
@@ -63,40 +63,14 @@ ERROR_BUDGET_RATIO = "slo:error_budget:ratio"
 THRESHOLD_SECONDS = "slo:objective:threshold_seconds"
 """Seconds that a good request may take or wait, for indicators that have such a limit: a panel's dashed line."""
 PERIOD_DAYS = "slo:time_period:days"
-"""Days that the budget stands for: the window, or (calendar, unless events are seconds) the period so far."""
-PERIOD_START = "slo:time_period:start_timestamp_seconds"
-"""Unix time at which the current calendar period began; only for calendar windows."""
-PERIOD_END = "slo:time_period:end_timestamp_seconds"
-"""Unix time at which the next calendar period begins."""
-PERIOD_LOCAL = "slo:time_period:local_seconds"
-"""Wall clock of the objective's time zone, as Unix seconds as if it showed UTC, at an `edge` of the period."""
-EDGE = "edge"
-"""Label of the wall clock: now, month (where needed), start, end."""
-PERIOD_EVENTS = "slo:period_events:sum"
-"""Events since the current calendar period began (label `event`: error or total)."""
-CURRENT_BURN_RATE = "slo:current_burn_rate:ratio"
-PERIOD_BURN_RATE = "slo:period_burn_rate:ratio"
+"""Days of the window; of a calendar's the nominal ones: 7, 30 or 90."""
 PERIOD_BUDGET_REMAINING = "slo:period_error_budget_remaining:ratio"
+"""Share of a rolling window's budget that is left; a calendar's is asked for with the time since the period
+began."""
 INFO = "slo:objective:info"
 """Always 1; labels slo, indicator, owner, target, window, threshold, description: for tables, not maths."""
-RULES_SINCE = "slo:rules:since_timestamp_seconds"
-"""Unix time since which an objective's rules are evaluated; a pause of up to a day is part of it. Recorded once at
-each evaluation, so that its samples count the evaluations of a window; only where states are recorded."""
-LAST_SEEN = "slo:sli:last_seen_timestamp_seconds"
-"""Unix time at which a group's series last existed; outlives them by the objective's period."""
-RETIRED = "slo:sli:retired_timestamp_seconds"
-"""Unix time at which a group was last known to be unloaded on purpose or replaced; one that serves again is seen
-later than that."""
-UNKNOWN = "slo:sli_unknown:state"
-"""1, with a `reason`, while a group that should have data has none worth trusting; absent otherwise."""
 SLI_EXCLUDED = "slo:sli_excluded:state"
-"""1, with a `reason`, while time does not count for an objective, or windows still reach into such time."""
-BURNING = "slo:sli_burning:bool"
-"""1 while a group uses up budget faster than allowed, in the last minutes; else 0."""
-LAST_SEEN_BEFORE = "slo:sli:last_seen_before_pause_timestamp_seconds"
-"""`LAST_SEEN` of before a pause of the rules, until it is recorded again; absent otherwise."""
-RETIRED_BEFORE = "slo:sli:retired_before_pause_timestamp_seconds"
-"""`RETIRED` of before a pause of the rules, until it is recorded again; absent otherwise."""
+"""1, with a `reason`, while time does not count for an objective."""
 SLI_SOURCE = "slo:sli_source:info"
 """1 for the source that a group's indicator uses (label `source`)."""
 ESTIMATE_ERROR = "slo:sli_estimate_error:ratio_rate1h"
@@ -113,6 +87,9 @@ WORST_CAUSE = "slo:worst_cause:ratio_rate1h"
 """The highest `CAUSE_SHARE` of any model, by indicator and `cause`."""
 
 UNKNOWN_ALERT = "TritonSLOUnknown"
+"""A model that no server reports and that should have been served when they were last seen: one for all
+objectives."""
+UNMEASURED_ALERT = "TritonSLOUnmeasured"
 NEARLY_SPENT_ALERT = "TritonSLOBudgetNearlySpent"
 SPENT_ALERT = "TritonSLOBudgetSpentUnnoticed"
 BUDGET_ALERTS = (NEARLY_SPENT_ALERT, SPENT_ALERT)
@@ -141,52 +118,22 @@ def worst_burn(window: str) -> str:
     return f"slo:worst_burn:ratio_rate{window}"
 
 
-def sli_events(window: str) -> str:
-    """Return the name of the recorded events per second over a nominal window (label `event`: error or total)."""
-    return f"slo:sli_events:rate{window}"
-
-
-_BURN_PART, _TRUTH = "slo:burn_", ":bool"
-
-
-def burn_part(name: str) -> str:
-    """Return the name of the series that exists while a part of a burn alert's condition is true (label `tier`)."""
-    return f"{_BURN_PART}{name}{_TRUTH}"
-
-
-def part_of_burn(series: str) -> str | None:
-    """Return the part of a burn alert's condition that a series is recorded for; None for any other series."""
-    if series.startswith(_BURN_PART) and series.endswith(_TRUTH):
-        return series[len(_BURN_PART) : -len(_TRUTH)]
-    return None
-
-
-WITHIN_ERROR = burn_part("within_error")
-"""1 for each page tier whose long window burns, but neither window if the estimate is wrong by its stated error."""
-
-
-SLI_EVENTS_NOW = "slo:sli_events:now"
-"""Events per second at this evaluation, for indicators that are evaluated rather than counted (readiness)."""
-SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"
-"""Events per second of the last scrapes (label `event`), of groups whose sum is too young for a longer window."""
-SLI_EVENTS_SUM = "slo:sli_events:sum"
-"""Events since the sum began (label `event`), which windows over an hour are differences of."""
-SLI_EVENTS_CHECKPOINT = "slo:sli_events:checkpoint"
-"""Copy of the sum, recorded every four minutes; after a pause of over an hour, the sum continues from it."""
-SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
-"""Events per second over six hours of the counters, every four minutes (label `event`)."""
-
-
-def sli_events_base(window: str) -> str:
-    """Return the name of the sum at a window's start, recorded while that is in a pause or soon will be."""
-    return f"slo:sli_events:base{window}"
-
-
-SLI_EVENTS_SINCE = "slo:sli_events:since_timestamp_seconds"
-"""Unix time at which a group's sum began."""
-
-
-NOT_OF_GROUP = frozenset({"__name__", SLO, INDICATOR, EVENT, CAUSE, REASON, SOURCE, TIER, EDGE, RUNG})
+MODEL_EXPECTED_COPY = "triton:model_expected:copy"
+"""Which models a server should serve, recorded so that a day of them is cheap to read."""
+SERVER = "slo:sli_events:server"
+"""What each server has counted so far (label `event`), with all labels of its series."""
+SEEN = "slo:sli_events:seen"
+"""What of `SERVER` is in `COUNTER`: that of the last evaluation."""
+COUNTER = "slo:sli_events:total"
+"""Counter of a group's events (label `event`: error or total): every number of an objective is an increase of
+it."""
+COPY = "slo:sli_events:coarse"
+"""The same counter every four minutes, for windows over six hours."""
+COUNTER_SINCE = "slo:sli_events:since_timestamp_seconds"
+"""Unix time since which a group is counted."""
+SERVERS_NOW = "slo:sli_servers:now"
+"""Servers of a model that do not have it ready now (`event`: error), and all that should (total)."""
+NOT_OF_GROUP = frozenset({"__name__", SLO, INDICATOR, EVENT, THRESHOLD, CAUSE, REASON, SOURCE, TIER})
 """Labels of recorded series that are not part of the group which a series is about."""
 
 

@@ -44,7 +44,7 @@ def test_every_promtool_loads_the_rules(binary: Path, options: Options, tmp_path
 def alone(alert: Alert, groups: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Return the proofs of an alert on its own rule: with the whole family they take ten times as long."""
     own = [
-        {**group, "rules": [rule for rule in group["rules"] if rule["alert"] == alert.name]}
+        {**group, "rules": [rule for rule in group["rules"] if rule.get("alert", alert.name) == alert.name]}
         for group in groups
     ]
     (folder / f"{alert.name}.yml").write_text(json.dumps({"groups": own}))
@@ -83,6 +83,8 @@ def test_every_proof_passes(family: str, options: Options, tmp_path: Path) -> No
     dealt = {promtools()[-1]: alerts} if options is SPLIT else shared_out(alerts)
 
     for binary, some in dealt.items():
+        if not some:  # one alert, two promtools
+            continue
         proofs = [alone(alert, document["groups"], tmp_path) for alert in some]
         tested = promtool(binary, "test", "rules", *proofs)
         assert 0 == tested.returncode, tested.stdout + tested.stderr

@@ -23,13 +23,11 @@ from triton_alerts.rules import alert_rules
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
-from triton_slo import names
+from triton_slo import names, rulefile
 from triton_slo.artifact import Options
-from triton_slo.burn.rule_groups import groups
-from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.rules import rulefile
-from triton_slo.rules.plan import Plan
+from triton_slo.plan import Plan
+from triton_slo.rules import groups
 from tritonwatch.cli import main
 
 EVERY_THRESHOLD = [alert for alert in ALERTS if alert.threshold]
@@ -60,16 +58,6 @@ def tuned(**alerts: object) -> Options:
             "TritonErrorsBudgetBurn",
             {"enabled": False},
             "tune it in the objectives file, under `alerting`",
-        ),
-        (
-            "TritonSLOUnknown",
-            {"for": "1m"},
-            "for: each objective has its own (fix: set `unknown.after` in the",
-        ),
-        (
-            "TritonSLOUnknown",
-            {"overrides": [{"models": "a", "for": "1m"}]},
-            "overrides.0.for: each objective has its own",
         ),
         ("TritonSLOBudgetSpentUnnoticed", {"threshold": "1d"}, "this alert compares with no threshold"),
         ("TritonSLOBudgetNearlySpent", {"threshold": 3}, "write it with its unit, such as 100ms or 1h"),
@@ -270,19 +258,6 @@ def test_every_tuned_rule_loads(binary: Path, tmp_path: Path) -> None:
     assert 0 == checked.returncode, checked.stdout + checked.stderr
 
 
-@pytest.mark.real
-def test_promtool_finds_no_duplicate_where_unknown_data_is_a_ticket(tmp_path: Path) -> None:
-    """The ticket about a wrong setting has the same name and severity then, and remains a rule of its own."""
-    objective = Objective.model_validate(
-        {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
-    )
-    write(slo_artifacts([objective], tuned(TritonSLOUnknown={"severity": "warning"})), tmp_path)
-
-    checked = promtool(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
-
-    assert (0, False) == (checked.returncode, "duplicate" in checked.stdout + checked.stderr)
-
-
 @pytest.mark.parametrize("alert", EVERY_THRESHOLD, ids=lambda alert: alert.name)
 def test_a_threshold_is_in_the_expression_and_has_its_reason(alert: Any) -> None:
     """A tuned value stands wherever the expression has `$threshold`, and nowhere by default."""
@@ -356,16 +331,17 @@ def test_a_ticket_about_a_budget_is_tuned_for_some_models(name: str) -> None:
     assert [] == of_an_objective(tuned(**{name: {"enabled": False}}), name)
 
 
-def test_an_unknown_status_has_the_severity_of_its_objective_or_that_of_the_settings() -> None:
+def test_an_objective_that_cannot_be_measured_is_tuned_for_some_models() -> None:
     """An objective without models has the general settings alone."""
-    name = names.UNKNOWN_ALERT
+    name = names.UNMEASURED_ALERT
     options = tuned(**{name: {"overrides": [{"models": {"regex": "batch-.*"}, "severity": "info"}]}})
+    latency = {"indicator": {"kind": "latency", "threshold": "1s"}}
 
-    some, rest = of_an_objective(options, name, unknown={"severity": "warning"})
-    [whole] = of_an_objective(options, name, group_by=["instance"], unknown={"severity": "warning"})
+    some, rest = of_an_objective(options, name, **latency)
+    [whole] = of_an_objective(options, name, group_by=["instance"], **latency)
 
     assert ("info", "warning", "warning") == (some["severity"], rest["severity"], whole["severity"])
-    assert ('model=~"batch-.*"' in some["expr"], "model" in whole["expr"]) == (True, False)
+    assert ('model=~"batch-.*"' in some["expr"], 'model!~"batch-.*"' in rest["expr"]) == (True, True)
 
 
 def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str, str]) -> bool:

@@ -23,8 +23,8 @@ from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_slo import names, readable_yaml
 from triton_slo.artifact import Options
-from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS
+from triton_slo.inhibitions import Inhibition
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url="http://127.0.0.1:1/alertmanager")
 
@@ -92,10 +92,10 @@ BURN_LABELS = ("slo", "indicator", "tier", "urgency", *names.GROUPING)
 
 def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the labels of each alert that a side of an inhibition names."""
-    if f'{names.COMPONENT}="slo"' in matchers or f'alertname="{names.UNKNOWN_ALERT}"' in matchers:
+    if f'{names.COMPONENT}="slo"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}
-    of_objectives = (*BURN_ALERTS.values(), names.UNKNOWN_ALERT, *names.BUDGET_ALERTS)
+    of_objectives = (*BURN_ALERTS.values(), names.UNMEASURED_ALERT, *names.BUDGET_ALERTS)
     labels |= dict.fromkeys(of_objectives, BURN_LABELS)
     alertnames = re.fullmatch(r'alertname=~?"(.+)"', matchers[0])
     assert alertnames is not None, matchers
@@ -192,8 +192,7 @@ def burn_alerts() -> Iterator[dict[str, str]]:
                 "severity": "critical" if tier.startswith("page") else "warning",
             }
         of_objective = {"component": "slo", "slo": indicator, "indicator": indicator}
-        yield {"alertname": names.UNKNOWN_ALERT, "severity": "critical", **of_objective}
-        for name in names.BUDGET_ALERTS:
+        for name in (names.UNMEASURED_ALERT, *names.BUDGET_ALERTS):
             yield {"alertname": name, "severity": "warning", **of_objective}
 
 

@@ -122,6 +122,7 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
 def test_the_pages_are_these() -> None:
     """A new page needs a reason here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
+    nothing_known_or_a_version_lost = {"TritonSLOUnknown", "TritonModelVersionLost"}
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
     watch_or_delivery_gone = {
         "TritonExporterAbsent",
@@ -131,6 +132,6 @@ def test_the_pages_are_these() -> None:
         "AlertBridgeStoreFailing",
     }
 
-    assert redundancy_gone | requests_hang | watch_or_delivery_gone == {
+    assert redundancy_gone | nothing_known_or_a_version_lost | requests_hang | watch_or_delivery_gone == {
         alert.name for alert in ALERTS if alert.severity == "critical"
     }

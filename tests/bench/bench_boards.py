@@ -228,12 +228,8 @@ def _value(name: str, usual: float, index: int, moment: int) -> float:
     """Return the value of a series: the first of 800 groups are overspent and burn, the others hardly."""
     if name.startswith("slo:sli_error"):
         return 0.05 if index < OVERSPENT else 0.00001 * (index % 50)
-    if name == "slo:current_burn_rate:ratio":
-        return 20 if index < OVERSPENT else 0.01 * (index % 50)
     if name == "slo:period_error_budget_remaining:ratio":
         return -0.5 - (index + moment / DAY % 3) / 100 if index < OVERSPENT else 0.9 - index / 2_000
-    if name == "slo:sli_burning:bool":
-        return float(index < OVERSPENT)
     return usual
 
 

@@ -96,8 +96,8 @@ def _month(end: float) -> Iterator[history.Series]:
             failing = 0.5 if number % 50 == 1 else 0.01
             for event, pace in ((names.ERROR, failing), (names.TOTAL, 20.0)):
                 sums = [(at - 7, pace * (at - start + 86_400)) for at in read]
-                yield names.SLI_EVENTS_SUM, {**labels, names.EVENT: event}, sums
-            yield names.SLI_EVENTS_SINCE, labels, [(at - 7, start - 86_400) for at in read]
+                yield names.COPY, {**labels, names.EVENT: event}, sums
+            yield names.COUNTER_SINCE, labels, [(at - 7, start - 86_400) for at in read]
 
 
 def _pyrra_series(end: float) -> Iterator[history.Series]:

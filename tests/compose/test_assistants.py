@@ -53,9 +53,8 @@ def recorded() -> Iterator[history.Series]:
             target=0.99,
             burn=0.25,
             left=0.75,
-            seen=lambda at: at,
             since=END - DAY,
-            sums=(lambda at: 0.01 * (at - times[0]), lambda at: 5.0 * (at - times[0])),
+            events=(0.01, 5.0),
         )
         counted = {**exporter, "model": model, "version": "1"}
         yield triton.REQUEST_SUCCESS, counted, history.counter(END - 7200, END, 15, 5.0)

@@ -451,7 +451,7 @@ _SOURCES = {
 """What each indicator of a stock Triton with Python models is computed from."""
 
 
-_WINDOWS = {"5m": 1 / 12, "30m": 0.5, "1h": 1, "2h": 2, "6h": 6, "1d": 24, "3d": 72, "30d": 720}
+_WINDOWS = {"5m": 1 / 12, "1h": 1, "6h": 6, "1d": 24, "3d": 72, "30d": 720}
 """Hours of each window."""
 
 
@@ -466,6 +466,8 @@ def _objective(budget: Budget) -> Iterator[Series]:
 
     left = max(1.0, budget.left)
     estimated = budget.indicator == "queue"
+    if estimated:
+        labels[names.THRESHOLD] = "100ms"
     for name, of_group, points in recorded_group(
         labels,
         TIMES,
@@ -473,15 +475,13 @@ def _objective(budget: Budget) -> Iterator[Series]:
         budget=allowed,
         threshold=QUEUE_LIMIT if estimated else None,
         estimate_error=ESTIMATE_ERROR if estimated else None,
-        burn=lambda at: error(1 / 12, at) / allowed,
-        burning=lambda at: float(error(1 / 12, at) > allowed),
         spent=1 - budget.left,
         left=lambda at: left - (left - budget.left) * min(1.0, max(0.0, (at - START) / (END - START))),
         errors={window: partial(error, hours) for window, hours in _WINDOWS.items()},
-        events={"5m": (lambda at: 20 * error(1 / 12, at), 20.0)},
+        events=(lambda at: 20 * error(1 / 12, at), 20.0),
         source=_SOURCES[budget.indicator],
     ):
-        yield name, of_group, [*_BEFORE, *points] if name == names.PERIOD_BUDGET_REMAINING else points
+        yield name, of_group, [*_BEFORE, *points] if name == names.ERROR_BUDGET_RATIO else points
 
 
 _BEFORE = [
@@ -512,7 +512,8 @@ def _promises() -> Iterator[Series]:
     late = [at for at in TIMES if at >= FAULT + 600]
     yield from recorded_group(group_labels("latency", "broken"), late, unknown="vanished")
     for model in MODELS:
-        yield from recorded_group(group_labels("latency", model.name, model.version), TIMES, threshold=1)
+        labels = group_labels("latency", model.name, model.version) | {names.THRESHOLD: "1s"}
+        yield from recorded_group(labels, TIMES, threshold=1)
     for cause, share in (("queue", QUEUE_SHARE), ("failure:QUEUE_FULL", 0.09)):
         yield (
             names.CAUSE_SHARE,

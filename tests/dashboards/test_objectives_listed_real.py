@@ -18,39 +18,29 @@ from triton_slo.artifact import Options
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from triton_slo.verdict.group_status import GroupStatus
-from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
+from triton_slo.verdict.status import read_status
 
 pytestmark = pytest.mark.real
 
 MODEL = dashboard_model(slo.dashboard(Options()))
 EVERYTHING = dict.fromkeys(("slo", "model", "version"), ".*")
-GONE = END - 900.0
-GROUPS: dict[tuple[str, str], dict[str, Any]] = {
-    ("served", "1"): {"spent": 0.2, "burn": 0.5, "burning": 0},
-    # The last failures were four minutes ago: those of the last three minutes do not show them.
-    ("burning", "1"): {"spent": 0.2, "burn": 1.16, "burning": 0},
-    ("idle", "1"): {},
-    ("retired", "1"): {"seen": GONE, "retired": GONE},
-    ("retired-with-events", "1"): {"seen": GONE, "retired": GONE, "spent": 0.2},
-    ("served-again", "1"): {"seen": GONE, "retired": GONE - 60, "unknown": "vanished"},
-    ("replaced", ""): {"seen": GONE},
-    ("replaced", "2"): {},
-    ("missed-before", ""): {"spent": 1.0},
-    ("missed-before", "2"): {},
-    ("never-loaded", ""): {},
+GROUPS: dict[str, dict[str, Any]] = {
+    "served": {"spent": 0.2, "burn": 0.5, "seen": True},
+    "burning": {"spent": 0.2, "burn": 1.16, "seen": True},
+    "idle": {"seen": True},
+    "unloaded": {"spent": 0.2},
+    "vanished": {"spent": 0.2, "unknown": "vanished"},
 }
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield groups of one objective, and two objectives without any listed group."""
+    """Yield groups of one objective, and an objective without any group."""
     times = [END - 60.0 + 15 * step for step in range(5)]
     rows: list[history.Series] = []
-    groups = [("errors", *group) for group in GROUPS]
-    for objective, model, version in [*groups, ("retired-alone", "retired", "1")]:
-        labels = group_labels(objective, model, version, "errors")
-        rows += recorded_group(labels, times, **{"seen": END, "target": 0.99} | GROUPS[model, version])
-    for objective in ("errors", "retired-alone", "new"):
+    for model, recorded in GROUPS.items():
+        rows += recorded_group(group_labels("errors", model), times, target=0.99, **recorded)
+    for objective in ("errors", "new"):
         labels = group_labels(objective, indicator="errors")
         rows.append((names.INFO, labels, [(at, 1.0) for at in times]))
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as served:
@@ -60,7 +50,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def statuses(url: str) -> tuple[GroupStatus, ...]:
     with Prometheus(Access(url)) as prometheus:
-        return group_statuses(prometheus.instant(SELECTOR, END))
+        return read_status(prometheus, END)
 
 
 def answers(url: str, title: str) -> list[Json]:
@@ -91,5 +81,5 @@ def test_objectives_without_a_listed_group_are_unknown(url: str, statuses: tuple
     [tile] = answers(url, "Unknown")
 
     unknown = {(row.slo, row.model) for row in statuses if row.state == "unknown"}
-    assert unknown == {("errors", "served-again"), ("retired-alone", ""), ("new", "")}
+    assert unknown == {("errors", "vanished"), ("new", "")}
     assert float(tile["value"][1]) == len(unknown)

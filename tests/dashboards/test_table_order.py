@@ -31,7 +31,7 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
     """
     days_ago = [END - 3 * 86_400 - 600.0]
     times = [END - 600 + 15 * step for step in range(41)]
-    rows = [*recorded_group(group_labels("errors", "vanished"), times, unknown="vanished")]
+    rows = [*recorded_group(group_labels("errors", "vanished"), times, target=0.99, unknown="vanished")]
     left_of = {"idle": None, "healthy": 0.4, "overspent": -0.2}
     for model, left in left_of.items():
         rows += recorded_group(group_labels("errors", model), [*days_ago, *times], target=0.99, left=left)

@@ -11,13 +11,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from slo.slo_shapes import pyrra, sloth
 from support.promtool import NEVER, PAUSED, alerting_groups, at_own_interval, pausable, promtool, rule_file
 from support.tools import promtools
-from triton_exporter.catalogue import triton
+from triton_alerts.generate import artifacts as alert_artifacts
+from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -102,7 +104,11 @@ def rare(every_minutes: int, total: int, failures: frozenset[int]) -> tuple[tupl
 
 
 def _ends(stretches: Sequence[Stretch], gone: int, model: str = "m") -> tuple[tuple[str, str], ...]:
-    return tuple((name, f"{values} stale _x{gone}") for name, values in traffic(stretches, model))
+    """Return traffic of a model that ends with its server, where it should have been served."""
+    expected = (series(state.MODEL_EXPECTED, model), f"1x{round(stretches[0][0] * 60 / STEP) - 1}")
+    return tuple(
+        (name, f"{values} stale _x{gone}") for name, values in (*traffic(stretches, model), expected)
+    )
 
 
 _OK = (60.0, 1000.0, 0.0)
@@ -126,19 +132,8 @@ FACTS = (
         (),
         ((60, 300),),
         "unknown",
-        (*_ends((_OK,), 480), *traffic((_OK, _CALM), "other")),
+        (*_ends((_OK,), 480), *traffic((_OK, _CALM), "other", instance="b")),
         300,
-    ),
-    Scenario(
-        "stuck: requests wait, none completes",
-        (),
-        ((60, 180),),
-        "unknown",
-        (
-            *traffic((_OK, (120, 0, 0))),
-            (series(triton.PENDING_REQUESTS), f"0+0x{120 - 1} 5+0x{240 - 1}"),
-        ),
-        180,
     ),
     Scenario(
         "a night hour at 1 a minute, half failing; days of 1000 a minute",
@@ -208,7 +203,11 @@ OWN = (
         (),
         (),
         "nothing",
-        (*traffic((_OK, (120, 1000, 0))), *((n.replace('"a"', '"b"'), v) for n, v in _ends((_OK,), 240))),
+        (
+            *traffic((_OK, (120, 1000, 0))),
+            (series(state.MODEL_EXPECTED), "1x360"),
+            *((n.replace('"a"', '"b"'), v) for n, v in _ends((_OK,), 240)),
+        ),
         180,
         0,
     ),
@@ -346,6 +345,8 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
     text, budget = engines()[engine]
     groups = alerting_groups(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
     rules = {group["name"]: at_own_interval(group, every) for group in groups}
+    if engine == "tritonwatch":
+        rules |= _unknown_rules()
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group, by="model") for name, group in rules.items()}
     played = list(enumerate(scenarios))
@@ -368,11 +369,23 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
     return _outcomes(done.stdout + done.stderr, scenarios)
 
 
+def _unknown_rules() -> dict[str, list[dict[str, Any]]]:
+    """Return the rules that notice a model without a server."""
+    options = Options(scrape_interval_seconds=STEP)
+    [text] = [made.text for made in alert_artifacts((), options) if made.name == "triton-unknown.yml"]
+    return {
+        group["name"]: [
+            {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
+        ]
+        for group in yaml.safe_load(text)["groups"]
+    }
+
+
 def _series(number: int, scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield the scenario's series, its models renamed, and whether each model's rules are paused."""
     models = set()
     for name, values in scenario.all_series():
-        own = name.replace('model="', f'model="{number} ')
+        own = name.replace('model="', f'model="{number} ').replace('instance="', f'instance="{number} ')
         models |= set(re.findall('model="([^"]*)"', own))
         yield own, values
     for model in sorted(models):

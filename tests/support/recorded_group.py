@@ -15,13 +15,8 @@ _NAMES = {
     "budget": names.ERROR_BUDGET_RATIO,
     "days": names.PERIOD_DAYS,
     "threshold": names.THRESHOLD_SECONDS,
-    "burn": names.CURRENT_BURN_RATE,
-    "burning": names.BURNING,
-    "spent": names.PERIOD_BURN_RATE,
     "left": names.PERIOD_BUDGET_REMAINING,
-    "seen": names.LAST_SEEN,
-    "retired": names.RETIRED,
-    "since": names.SLI_EVENTS_SINCE,
+    "since": names.COUNTER_SINCE,
     "estimate_error": names.ESTIMATE_ERROR,
 }
 
@@ -37,16 +32,20 @@ def recorded_group(
     times: Iterable[float],
     *,
     errors: Mapping[str, Value] | None = None,
-    events: Mapping[str, tuple[Value, Value]] | None = None,
-    sums: tuple[Value, Value] | None = None,
+    burn: float | None = None,
+    spent: Value | None = None,
+    events: tuple[Value, Value] | None = None,
+    seen: bool = False,
     source: str = "",
     unknown: str = "",
     **values: Value | None,
 ) -> Iterator[Series]:
     """Each series that is given, with a sample at each time; `values` are by the keys of `_NAMES`.
 
-    `errors` are error ratios by window; `events` (by window, a second) and `sums` are of errors and of all events.
-    What is left of the budget follows from what is spent, unless it is given; `unknown` is a reason.
+    `errors` are error ratios by window, `burn` is the burn rate of the last five minutes; `events` are failed and
+    all
+    events a second, as a counter. What is left of the budget follows from what is `spent`. `seen`: the group is
+    counted, if it has no events. `unknown` is the reason of an alert that fires.
     """
     moments = tuple(times)
 
@@ -54,19 +53,37 @@ def recorded_group(
         points = [(at, value(at) if callable(value) else value) for at in moments]
         return name, {**labels, **more}, points
 
-    spent = values.get("spent")
+    target = values.get("target")
+    ratios = dict(errors or {})
+    if isinstance(target, float):
+        values.setdefault("budget", round(1 - target, 12))
+        if burn is not None:
+            ratios.setdefault("5m", burn * round(1 - target, 12))
     if spent is not None:
         values.setdefault("left", (lambda at: 1 - spent(at)) if callable(spent) else 1 - spent)
     for key, value in values.items():
         if value is not None:
             yield series(_NAMES[key], value)
-    for window, ratio in (errors or {}).items():
+    for window, ratio in ratios.items():
         yield series(names.sli_error(window), ratio)
-    pairs = {names.sli_events(window): pair for window, pair in (events or {}).items()}
-    for name, pair in {**pairs, **({names.SLI_EVENTS_SUM: sums} if sums else {})}.items():
-        for event, value in zip((names.ERROR, names.TOTAL), pair, strict=True):
-            yield series(name, value, **{names.EVENT: event})
+    pair = events or ((0.0, 0.0) if seen else None)
+    for event, rate in zip((names.ERROR, names.TOTAL), pair or (), strict=False):
+        for name in (names.COUNTER, names.COPY):
+            yield name, {**labels, names.EVENT: event}, list(_counted(moments, rate))
     if source:
         yield series(names.SLI_SOURCE, 1, **{names.SOURCE: source})
     if unknown:
-        yield series(names.UNKNOWN, 1, **{names.REASON: unknown})
+        alert = {"alertname": names.UNMEASURED_ALERT, names.REASON: unknown, **labels}
+        if unknown == "vanished":
+            alert = {"alertname": names.UNKNOWN_ALERT, "model": labels["model"]}
+        yield f"{names.ALERTS}_FOR_STATE", alert, [(at, moments[0]) for at in moments]
+        yield names.ALERTS, {**alert, "alertstate": "firing"}, [(at, 1.0) for at in moments]
+
+
+def _counted(moments: tuple[float, ...], rate: Value) -> Iterator[tuple[float, float]]:
+    """Yield a counter with this rate."""
+    counted, last = 0.0, moments[0]
+    for at in moments:
+        counted += (rate(at) if callable(rate) else rate) * (at - last)
+        last = at
+        yield at, counted

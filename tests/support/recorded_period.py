@@ -82,7 +82,7 @@ class MadeObjective:
             yield names.SLI_EXCLUDED, {**own, names.REASON: reason}, times
         for group in self.groups:
             labels = {**own, "model": group.model, "version": "1"}
-            yield from self._sums(group, labels)
+            yield from self._counters(group, labels)
             moments = [
                 at for at in TIMES if self.is_recorded(at) and group.recorded[0] <= at < group.recorded[1]
             ]
@@ -101,8 +101,8 @@ class MadeObjective:
     def is_recorded(self, at: float) -> bool:
         return any(start <= at < end for start, end in self.recorded)
 
-    def _sums(self, group: MadeGroup, labels: Mapping[str, str]) -> Iterator[Series]:
-        """Return running sums as the rules record them: they begin again after a pause of over a day."""
+    def _counters(self, group: MadeGroup, labels: Mapping[str, str]) -> Iterator[Series]:
+        """Return counters as the rules record them: they begin again after a pause of over an hour."""
         sums: dict[str, list[tuple[float, float]]] = {names.ERROR: [], names.TOTAL: [], "since": []}
         error, total = 7_000.0, 9_000_000.0
         since, last = group.recorded[0], group.recorded[0]
@@ -110,13 +110,14 @@ class MadeObjective:
             error, total = error + failed, total + events
             if not (self.is_recorded(at) and group.recorded[0] <= at < group.recorded[1]):
                 continue
-            if at - last > DAY or (at == since and since > FIRST):
-                error, total, since = float(failed), float(events), at
+            if at - last > 3600 or (at == since and since > FIRST):
+                # A group is counted from its first evaluation on, and nothing is known of what was before.
+                error, total = 0.0, 0.0
+                since = at if at - last > DAY or at == since else since
             last = at
-            if at % 3600 <= STEP:  # a history that is read in seconds: the report asks at whole hours
-                sums[names.ERROR].append((at - AGE, error))
-                sums[names.TOTAL].append((at - AGE, total))
-                sums["since"].append((at - AGE, since - AGE))
-        yield names.SLI_EVENTS_SINCE, labels, sums.pop("since")
+            sums[names.ERROR].append((at - AGE, error))
+            sums[names.TOTAL].append((at - AGE, total))
+            sums["since"].append((at - AGE, since - AGE))
+        yield names.COUNTER_SINCE, labels, sums.pop("since")
         for event, points in sums.items():
-            yield names.SLI_EVENTS_SUM, {**labels, names.EVENT: event}, points
+            yield names.COPY, {**labels, names.EVENT: event}, points

@@ -43,8 +43,7 @@ def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float =
         target=0.99,
         burn=now,
         spent=spent,
-        seen=end,
-        errors={"5m": now * 0.01, "1h": now * 0.009, "6h": now * 0.005, "3d": now * 0.004},
+        errors={"1h": now * 0.009, "6h": now * 0.005, "3d": now * 0.004},
         source="histogram" if slo != "queue" else "sampled_mean",
     )
 
@@ -65,10 +64,10 @@ def fleet(models: int, end: float) -> Iterator[Series]:
         for number in range(models):
             model = f"model-{number:04}"
             if number % 40 == 3:
-                times = (end - 60, end)
-                yield from recorded_group(
-                    group_labels(slo, model), times, target=0.99, seen=end - 1200, unknown="vanished"
-                )
+                times = (end - 1200, end - 60, end)
+                # The alert is about the model, in all of its objectives.
+                reason = "vanished" if slo == "latency" else ""
+                yield from recorded_group(group_labels(slo, model), times, target=0.99, unknown=reason)
                 continue
             spent, now = (1.2, 3.0) if number % 50 == 1 else (0.4, 2.5) if number % 25 == 2 else (0.1, 0.2)
             yield from group(end, slo, model, spent=spent + number / models / 20, now=now)
@@ -99,23 +98,19 @@ def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterato
 
     spent = [0.1 + 0.4 * i / len(times) + 0.022 * failed for i, failed in enumerate(accumulate(failing))]
     yield every(names.PERIOD_BUDGET_REMAINING, [1 - share for share in spent])
-    yield every(names.PERIOD_BURN_RATE, spent)
     yield every(names.OBJECTIVE_RATIO, [0.99] * len(times))
     yield every(names.THRESHOLD_SECONDS, [0.5] * len(times))
-    yield every(names.LAST_SEEN, times)
-    for window in ("5m", "30m", "1h", "2h", "6h", "1d", "3d"):
+    yield every(names.ERROR_BUDGET_RATIO, [0.01] * len(times))
+    for window in ("5m", "1h", "6h", "1d", "3d"):
         burned = mean(round(parse_seconds(window) / STEP))
         yield every(names.sli_error(window), [0.003 + 0.2 * share for share in burned])
-    yield every(names.CURRENT_BURN_RATE, [0.3 + 20 * share for share in mean(1)])
     for event, rates in (
         (names.TOTAL, [20.0] * len(times)),
         (names.ERROR, [0.06 + 4 * share for share in mean(1)]),
     ):
-        yield every(names.sli_events("5m"), rates, event=event)
-        yield every(names.SLI_EVENTS_SUM, [*accumulate(rate * STEP for rate in rates)], event=event)
-    for part in ("enough", "now"):
-        for tier in ("page_fast", "page_slow"):
-            yield only(names.burn_part(part), failing, tier=tier)
+        counter = [*accumulate(rate * STEP for rate in rates)]
+        yield every(names.COUNTER, counter, event=event)
+        yield every(names.COPY, counter, event=event)
     alert = {
         "alertname": "TritonLatencyBudgetBurn",
         "component": "slo",
@@ -123,7 +118,12 @@ def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterato
         "alertstate": "firing",
     }
     yield only(names.ALERTS, failing, tier="page_fast", **alert)
-    yield only(names.UNKNOWN, gone, reason="vanished")
+    unknown = {"alertname": names.UNKNOWN_ALERT, "model": model, "severity": "critical"}
+    yield (
+        names.ALERTS,
+        {**unknown, "alertstate": "firing"},
+        [(at, 1.0) for at, away in zip(times, gone, strict=True) if away],
+    )
     yield every(names.SLI_SOURCE, [1] * len(times), source="decomposed")
     yield every(names.ESTIMATE_ERROR, [0.004] * len(times))
     cause = {names.INDICATOR: slo, "model": model, "version": "2"}

@@ -14,8 +14,8 @@ from triton_alerts.alertmanager.receivers import TICKET_HOURS, receiver, ticket_
 from triton_alerts.rules import alert_promql
 from triton_slo import names, readable_yaml
 from triton_slo.artifact import Artifact, Options
-from triton_slo.burn.burn_alerts import Inhibition
-from triton_slo.burn.causes import WORDS
+from triton_slo.causes import WORDS
+from triton_slo.inhibitions import Inhibition
 
 FILE = "alertmanager.yml"
 FRAGMENT = "fragment.yml"

@@ -15,12 +15,11 @@ from dataclasses import replace
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
-from triton_slo import names
+from triton_slo import inhibitions, names
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES
 from triton_slo.alert_settings.tuning import Tuning
-from triton_slo.burn import burn_alerts
-from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
+from triton_slo.inhibitions import Inhibition
 from triton_slo.promql import Matchers
 
 
@@ -185,7 +184,7 @@ INHIBITIONS = (
         (*_alertname_matcher("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *burn_alerts.INHIBITIONS,
+    *inhibitions.INHIBITIONS,
 )
 
 
@@ -198,10 +197,8 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             for alert in (*ALERTS, *OF_OBJECTIVES)
         },
     }
-    # An objective may set another severity.
-    severities[names.UNKNOWN_ALERT] |= {"critical", "warning"}
     for row in INHIBITIONS:
-        if row in burn_alerts.INHIBITIONS:
+        if row in inhibitions.INHIBITIONS:
             yield row
             continue
         sources, targets = (

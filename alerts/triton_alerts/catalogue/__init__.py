@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_alerts.alert import Alert
-from triton_alerts.catalogue import gpu, lifecycle, llm, meta, traffic
+from triton_alerts.catalogue import gpu, lifecycle, llm, meta, traffic, unknown
 
 FAMILIES: dict[str, tuple[Alert, ...]] = {
     "lifecycle": lifecycle.ALERTS,
@@ -11,6 +11,7 @@ FAMILIES: dict[str, tuple[Alert, ...]] = {
     "llm": llm.ALERTS,
     "gpu": gpu.ALERTS,
     "meta": meta.ALERTS,
+    "unknown": unknown.ALERTS,
 }
 """Family -> its alerts, in the order in which Prometheus evaluates them."""
 

@@ -125,6 +125,29 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         silence="model, while it is replaced on purpose",
     ),
     _model_alert(
+        name="TritonModelVersionLost",
+        # Readiness is of models: one version that serves is enough for it. Clients that name the other one fail.
+        expr=f"""\
+count by (cluster, model, version) (
+  {state.MODEL_STATE}{{state=~"unavailable|missing"}} == 1
+  and on (cluster, instance, model, version) max_over_time({state.MODEL_READY}[1h]) == 1
+)
+and on (cluster, model) {state.MODEL_READY} == 1
+unless on (cluster, model, version) {state.MODEL_READY} == 1""",
+        severity="critical",
+        labels=("model", "version"),
+        for_="1m",
+        keep_firing_for="2m",
+        summary="No server serves version {{ $labels.version }} of model {{ $labels.model }} any more",
+        description="Version {{ $labels.version }} of model {{ $labels.model }} was ready within the last [1h], "
+        "and is unavailable now on all of its servers, while another version serves. Requests that name this "
+        "version fail.",
+        action="Read the reason in the exporter's /state or in Triton's log, and fix it or roll back the change.",
+        cause_from=_LOAD_REASON_ANYWHERE,
+        steps=_LOAD_STEPS,
+        silence="model, while its versions are replaced on purpose",
+    ),
+    _model_alert(
         name="TritonModelReplicasLow",
         # Expected by each exporter that answers; one replica of several is TritonModelNotReadyProlonged's.
         expr=f"""\

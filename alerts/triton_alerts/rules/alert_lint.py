@@ -185,6 +185,9 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
     bare = Counter(str(selector) for selector in shape.selectors(rule.nodes))
     for call in rule.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
         bare.subtract(str(selector) for selector in shape.selectors(expression.parts(call)))
+    for node in rule.nodes:
+        if isinstance(node, AggregateExpr) and str(node.op) == "group":  # whether it is there
+            bare.subtract(str(selector) for selector in shape.selectors(expression.parts(node)))
     names = {str(selector): selector.name or "" for selector in shape.selectors(rule.nodes)}
     for text, count in bare.items():
         if count > 0 and shape.metric_kind(names[text]) == "counter":

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 
 from triton_alerts.alert import Alert, Lookup
+from triton_alerts.catalogue import unknown
 from triton_alerts.rules import alert_promql
 from triton_slo import links, names
 from triton_slo.artifact import Options
-from triton_slo.rules.rulefile import Group, Rule
+from triton_slo.rulefile import Group, Rule
 
 _FIRST_SCRAPE_SECONDS = 15.0
 """Prometheus updates its targets every 5 s, whatever the scrape interval. After its start it has none for 5 s, or
@@ -27,7 +28,15 @@ _VARIABLES = {
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
     """Return the rule group of a family, with the alert settings of the options."""
     tuned = (tuned_alert for alert in alerts for tuned_alert in alert.tuned(options.tuning))
-    return Group(f"triton-{family}", tuple(rule(alert, options) for alert in tuned))
+    rules = tuple(rule(alert, options) for alert in tuned)
+    if family != "unknown":
+        return Group(f"triton-{family}", rules)
+    copied = Rule(
+        alert_promql.fit_to_options(unknown.COPIED, options),
+        names.MODEL_EXPECTED_COPY,
+        comment="Which models a server should serve, so that a day of them is cheap to read.",
+    )
+    return Group(f"triton-{family}", (copied, *rules), alert_promql.scaled(unknown.INTERVAL, options))
 
 
 def rule(alert: Alert, options: Options) -> Rule:

@@ -19,7 +19,6 @@ from triton_exporter.common.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
-from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import (
     History,
     HistoryError,
@@ -30,13 +29,14 @@ from triton_slo.backtest.history import (
     to_npz,
 )
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
+from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import Report, backtest
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.rules.plan import Plan
 from tritonwatch import access, output
 from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
@@ -109,7 +109,7 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         history, warnings = _read_history(args, loaded)
         _save(history, args.save)
         replayed_objectives = {
-            name: replayed(
+            name: Replayed(
                 objectives[name], _options(args), excluded=_excluded_spans(args, objectives[name], history)
             )
             for name in _slos(history, objectives)
@@ -194,8 +194,7 @@ def _excluded_spans(args: argparse.Namespace, objective: Objective, history: His
     """Return when the exclusions of an objective applied; those in PromQL are asked for."""
     if not objective.exclusions:
         return []
-    # An exclusion that ended just before the history still lasts for as long as windows reach back.
-    start, end = float(history.times[0]) - 3600, float(history.times[-1])
+    start, end = float(history.times[0]), float(history.times[-1])
     if args.history or not any(exclusion.promql for exclusion in objective.exclusions):
         try:
             return excluded_spans(objective.exclusions, start, end)

@@ -24,10 +24,10 @@ from triton_slo.indicators.errors import hiding_models
 from triton_slo.indicators.wrong_settings import STORE_CLASSIC
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
+from triton_slo.plan import Plan
 from triton_slo.problem import Problem, by_line, explained_once
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.verdict.estimate import is_precise_enough, uncertainties
 from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_sources import fed_groups, unmeasured
@@ -171,12 +171,12 @@ def _print_text(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequenc
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
     """Return the models of objectives whose series come from neither Triton nor the exporter."""
-    models = set()
+    models: set[str] = set()
     for objective in reading.objectives:
         plan = Plan(objective, Options())
-        if any(objective.indicator.needs(plan.scope(chosen_matchers(objective)))):
-            models |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
-    return frozenset().union(*models)
+        if any(objective.indicator.needs(plan.scope)):
+            models |= access.models(prometheus, plan.measure.total)
+    return frozenset(models)
 
 
 def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
@@ -191,9 +191,7 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
 def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
     """Yield a problem for each objective that cannot be measured: its first missing series, and how to get it."""
     for objective in reading.objectives:
-        for query, what, fix in objective.indicator.needs(
-            Plan(objective, Options()).scope(chosen_matchers(objective))
-        ):
+        for query, what, fix in objective.indicator.needs(Plan(objective, Options()).scope):
             if not prometheus.instant(query):
                 reason = f"{objective.name}: indicator: Prometheus has no {what}"
                 yield Problem(reading.place(objective.name, "indicator"), reason, fix)

@@ -24,14 +24,16 @@ def _rate_ratio(part: object, whole: object) -> str:
     return f"{_rate_by_version(part)} / ({_rate_by_version(whole)} > 0)"
 
 
+_VERSIONS = '{version!=""}'
 QUERIES: Mapping[str, str] = {
     "ready": f"min {_BY} ({state.MODEL_READY})",
     "requests_per_second": _rate_by_version(triton.REQUEST_SUCCESS),
     "mean_latency_seconds": f"{_rate_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
     "queue_share": _rate_ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
     "batch_size": _rate_ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
-    "burn_rate": f"max {_BY} ({names.CURRENT_BURN_RATE})",
-    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING})",
+    # Readiness is of models, and has no version.
+    "burn_rate": f"max {_BY} ({names.sli_error('5m')}{_VERSIONS} / {names.ERROR_BUDGET_RATIO})",
+    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING}{_VERSIONS})",
 }
 """Column -> PromQL, one value per model and version."""
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
 from triton_exporter.common.duration import measured_text
-from triton_slo.burn.amounts import budget_left, burn_rate
+from triton_slo.amounts import budget_left, burn_rate
 from tritonwatch.demo.demo_view import DemoView, ModelRow
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
 

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text, utc_text
-from triton_slo.backtest.policy_run import Episode
+from triton_slo.amounts import budget_left
+from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import Report, resolution
 from triton_slo.backtest.score import Score
-from triton_slo.burn.amounts import budget_left
 from tritonwatch.tables.fitted import Column, Fitted
 
 
@@ -108,7 +108,7 @@ def _lasted(episode: Episode) -> str:
 
 
 def _left_text(episode: Episode) -> str:
-    return "unknown" if episode.budget_left is None else budget_left(episode.budget_left)
+    return budget_left(episode.budget_left)
 
 
 def to_json(report: Report) -> str:

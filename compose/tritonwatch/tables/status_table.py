@@ -12,13 +12,13 @@ from rich.text import Text
 
 from triton_exporter.common.duration import in_words, time_text
 from triton_exporter.common.printable import printable
-from triton_slo.burn.amounts import budget_left, burn_rate, ratio
-from triton_slo.burn.causes import cause_words
+from triton_slo.amounts import budget_left, burn_rate, ratio
+from triton_slo.causes import cause_words
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.problem_words import count
 from triton_slo.prometheus.remarks import Remarks
-from triton_slo.verdict.estimate import no_page_because, uncertainties
+from triton_slo.verdict.estimate import uncertainties
 from triton_slo.verdict.group_names import group_name, group_place
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
@@ -63,7 +63,6 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     for reason, (meaning, fix) in WRONG_SETTINGS.items():
         if named := ", ".join(_group_title(row) for row in rows if reason in row.unknown_reasons):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to fix this, {fix}")
-    lines += [f"{_group_title(row)} burns {why}" for row in rows if (why := no_page_because(row))]
     return lines + list(_short_history_warning(rows))
 
 
@@ -75,8 +74,7 @@ def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
     if short:
         yield (
             f"short history: less than the period is recorded for {len(short)} of {count(len(rows), 'group')} (the "
-            f"shortest: {in_words(min(short))}); their state, SLI and budget are of this time and at most one hour "
-            "before it"
+            f"shortest: {in_words(min(short))}); their state, SLI and budget are of this time"
         )
 
 

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
-from triton_slo.burn.amounts import budget_left, burn_rate, ratio
+from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.forecast import Forecast

@@ -51,8 +51,13 @@ class Tunable:
         )
 
 
-UNKNOWN = Tunable(name=names.UNKNOWN_ALERT, severity="critical", labels=names.GROUPING)
-"""Its `for` and its usual severity are those of each objective's `unknown`."""
+UNMEASURED = Tunable(
+    name=names.UNMEASURED_ALERT,
+    severity="warning",
+    labels=names.GROUPING,
+    # A restart of the exporter ends a wrong setting within a minute.
+    for_="10m",
+)
 NEARLY_SPENT = Tunable(
     name=names.NEARLY_SPENT_ALERT,
     severity="warning",
@@ -75,4 +80,4 @@ SPENT = Tunable(
     for_="6h",
     keep_firing_for="6h",
 )
-OF_OBJECTIVES = (UNKNOWN, NEARLY_SPENT, SPENT)
+OF_OBJECTIVES = (UNMEASURED, NEARLY_SPENT, SPENT)

@@ -16,8 +16,8 @@ from triton_slo.convert.writing import plain
 from triton_slo.names import GROUPING
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.verdict.group_sources import Unmeasured, fed_groups, unmeasured
 from triton_slo.verdict.group_status import GroupStatus
 
@@ -32,7 +32,6 @@ _JUDGED_BY = (
     "labels",
     "annotations",
     "alerting",
-    "unknown",
 )
 """Fields that change what is made of the events, not the events."""
 
@@ -96,8 +95,7 @@ def read_evidence(
     start = records_from(prometheus, [plan], end - length // step * step, end, step)
     _refuse_too_many(prometheus, plan, end, (end - start) / step)
     history = _since_data(fetch(prometheus, [plan], start, end, step, recorded=recorded))
-    # An exclusion that ended just before the history still lasts for as long as windows reach back.
-    excluded = excluded_spans(objective.exclusions, start - 3600, end, prometheus)
+    excluded = excluded_spans(objective.exclusions, start, end, prometheus)
     return Evidence(
         history,
         tuple(excluded),
@@ -120,8 +118,7 @@ def _since_data(history: History) -> History:
 def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float) -> None:
     groups = sum(
         sample.value
-        for variant in plan.variants
-        for sample in prometheus.instant(f"count({plan.measure(variant).presence})", at)
+        for sample in prometheus.instant(f"count(group {plan.scope.by} ({plan.measure.total}))", at)
     )
     if groups * steps > _MAX_VALUES:
         raise HistoryError(
@@ -131,7 +128,7 @@ def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float
 
 
 def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:
-    query, unit = plan.objective.indicator.buckets(plan.scope(chosen_matchers(plan.objective)))
+    query, unit = plan.objective.indicator.buckets(plan.scope)
     counted: dict[float, int] = defaultdict(int)
     for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
         edge = float(sample.labels.get("le", "+Inf"))

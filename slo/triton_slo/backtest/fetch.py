@@ -1,31 +1,25 @@
-"""Read a history and its excluded time from a Prometheus, with the expressions of the rules, step by step."""
+"""Read a history and its excluded time from a Prometheus: the growth of counters from step to step."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from triton_exporter.common.duration import DAY, duration_text
-from triton_slo.backtest.history import Column, Grid, History
-from triton_slo.indicators.common.measure import Events, Measure
-from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
+from triton_exporter.common.duration import duration_text
+from triton_slo import names
+from triton_slo.backtest.history import Column, Grid, History, Matrix
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
+from triton_slo.plan import Plan, chosen_matchers
 from triton_slo.prometheus.client import MAX_STEPS, Prometheus, query_ranges
-from triton_slo.promql import by, number, on
-from triton_slo.rules import recording
-from triton_slo.rules.plan import Plan, chosen_matchers, group_matchers
 
-RECORDED = "5m"
-"""Nominal window of the recorded events that can replace counters, at steps of the same length."""
-_FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
-"""Resolution at which states (readiness, means) are read, in steps up to `_LONG_SECONDS` and in longer ones."""
-_LONG_SECONDS = 1.0 * DAY
 _EXCLUSION_STEP_SECONDS = 60.0
 """Resolution at which exclusions in PromQL are read."""
 _STEPS_APART = 60
 """Steps between two moments at which records are searched for."""
+_EVENTS: Mapping[str, Column] = {names.ERROR: "bad", names.TOTAL: "total"}
 
 
 def records_from(
@@ -42,7 +36,7 @@ def records_from(
     first = end
     for plan in plans:
         for begin, until in query_ranges(start, first, apart):
-            if records := prometheus.range(_presence(plan, step), begin, until, apart):
+            if records := prometheus.range(_presence(plan), begin, until, apart):
                 first = min(at for series in records for at in series.times)
                 break
     # No moment had a record, but there may be some after the last one: read as much as one query can.
@@ -50,12 +44,9 @@ def records_from(
     return max(start, first - apart)
 
 
-def _presence(plan: Plan, step: float) -> str:
+def _presence(plan: Plan) -> str:
     """Return PromQL that has a value while there is anything to read of an objective."""
-    own = [plan.measure(variant).presence for variant in plan.variants]
-    if step == plan.clock.real(RECORDED):
-        own.append(_recorded_events(plan).total)
-    return "\nor\n".join(f"count({presence})" for presence in own)
+    return f"count({plan.measure.total})\nor\ncount({_recorded(plan, names.TOTAL)})"
 
 
 def fetch(
@@ -69,64 +60,93 @@ def fetch(
 ) -> History:
     """Return the events of every group of these objectives and the stated errors of estimated shares, by step.
 
-    `recorded` allows reading what the rules of the objectives recorded: not for an objective that measures
-    something else than its namesake in Prometheus. Raises PrometheusError and HistoryError.
+    `recorded` allows reading the counters that the rules of the objectives recorded: not for an objective that
+    measures something else than its namesake in Prometheus. Raises PrometheusError and HistoryError.
     """
     grid = Grid(start + step, end, step)
     for plan in plans:
-        asked: list[tuple[Column, str, float]] = []
-        for events in _event_sources(prometheus, plan, start + step, step, recorded):
-            asked += [("bad", events.error, step), ("total", events.total, step)]
-        for measure in map(plan.measure, plan.variants):
-            if measure.stated_error is not None:
-                asked.append(("error", measure.stated_error(duration_text(step)), 1.0))
-        for column, expression, factor in asked:
+        usable = recorded and prometheus.instant(f"count({_recorded(plan, names.TOTAL)})", start + step)
+        for event, column in _EVENTS.items():
+            if usable:
+                grown = _growth(prometheus, _recorded(plan, event), start, end, step)
+            elif plan.objective.indicator.counts_time:
+                grown = _seconds(prometheus, plan, event, start, end, step)
+            else:
+                counter = plan.measure.error if event == names.ERROR else plan.measure.total
+                grown = _growth(prometheus, counter, start, end, step)
+            _put(grid, plan, column, grown, start, step)
+        if plan.measure.stated_error is not None:
+            stated = plan.measure.stated_error(duration_text(step))
             for first, last in query_ranges(start + step, end, step):
-                for series in prometheus.range(expression, first, last, step):
+                for series in prometheus.range(stated, first, last, step):
                     key = _history_key(plan.objective, series.labels)
-                    grid.put(key, column, series.times, np.array(series.values) * factor)
+                    grid.put(key, "error", series.times, np.array(series.values))
     return grid.history()
 
 
-def _event_sources(
-    prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool
-) -> list[Events]:
-    """Return recorded events, which cost less, if they have this step and reach back to `start`; else sources."""
-    events = _recorded_events(plan)
-    if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
-        own = group_matchers(plan, chosen_matchers(plan.objective))
-        labels = (*plan.objective.group_by, *plan.fixed_labels)
-        # Rules record 0 events for a group whose series are gone. In a history, this time is unknown,
-        # unless the group is retired.
-        seen, retired = (f"max {by(labels)} ({name}{own})" for name in (LAST_SEEN, RETIRED))
-        gone = f"time() - {seen} >= {number(step)} unless {on(labels)} {retired} >= {on(labels)} {seen}"
-        known = f"sum {by(labels)} ({events.total}) unless {on(labels)} ({gone})"
-        return [Events(f"sum {by(labels)} ({events.error})", known)]
-    return [source_events(plan, plan.measure(variant), step) for variant in plan.variants]
+def _recorded(plan: Plan, event: str) -> str:
+    groups = chosen_matchers(plan.objective).within(plan.objective.group_by)
+    return f"{names.COUNTER}{plan.own.also(*groups.parts).equal(names.EVENT, event)}"
 
 
-def _recorded_events(plan: Plan) -> Events:
-    groups = group_matchers(plan, chosen_matchers(plan.objective))
-    return Events(*(recording.events(plan, RECORDED, event, groups) for event in (ERROR, TOTAL)))
+Growth = Iterator[tuple[Mapping[str, str], Matrix, Matrix]]
+"""Labels of a series, times and what it grew by until then."""
 
 
-def source_events(plan: Plan, measure: Measure, step: float) -> Events:
-    """Return PromQL for events per second over a step, from the source series.
+def _read(
+    prometheus: Prometheus, query: str, start: float, end: float, step: float
+) -> Iterator[tuple[Mapping[str, str], Matrix, Matrix]]:
+    """Yield each series as a whole, however many queries its steps take."""
+    parts: dict[tuple[tuple[str, str], ...], list[tuple[Matrix, Matrix]]] = defaultdict(list)
+    for first, last in query_ranges(start, end, step):
+        for series in prometheus.range(query, first, last, step):
+            parts[tuple(sorted(series.labels.items()))].append(
+                (np.array(series.times), np.array(series.values))
+            )
+    for labels, read in parts.items():
+        times, values = (np.concatenate(column) for column in zip(*read, strict=True))
+        yield dict(labels), times, values
 
-    Counters are read one scrape further back: the increase between the last sample of one step and the first of
-    the next would be in neither.
+
+def _growth(prometheus: Prometheus, query: str, start: float, end: float, step: float) -> Growth:
+    """Yield what each counter grew by from step to step, as the rules count it: one that fell began again at 0.
+
+    A counter that is seen first adds nothing, unless its server was known before: a first failure, for example.
     """
-    scrape = plan.clock.scrape_seconds
-    span = max(step, scrape)
-    fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
-    resolution = duration_text(min(max(fineness, scrape), span))
+    series = list(_read(prometheus, query, start, end, step))
+    known: dict[tuple[str, ...], float] = {}
+    for labels, times, _ in series:
+        server = _server(labels)
+        known[server] = min(known.get(server, np.inf), float(times[0]))
+    for labels, times, values in series:
+        grown = np.diff(values, prepend=0.0 if known[_server(labels)] < times[0] else values[0])
+        yield labels, times, np.where(grown < 0, values, grown)
 
-    def mean(expression: str) -> str:
-        return f"avg_over_time((\n{expression}\n)[{duration_text(span)}:{resolution}])"
 
-    # Ranges of Prometheus 2 include a sample at their very beginning, which would be one too many.
-    reach = duration_text(step + scrape - 0.001)
-    return measure.events.at_once(reach, mean)
+def _server(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(label, "") for label in ("job", "instance", "model", "version"))
+
+
+def _seconds(prometheus: Prometheus, plan: Plan, event: str, start: float, end: float, step: float) -> Growth:
+    """Yield the seconds of servers that fail, or of all: those that there are at the end of a step count for
+    all of it."""
+    query = plan.measure.error
+    if event == names.TOTAL:
+        query = f"sum {plan.scope.by} (\n({query}) or {plan.measure.total}\n)"
+    for labels, times, values in _read(prometheus, query, start, end, step):
+        yield labels, times, values * step
+
+
+def _put(grid: Grid, plan: Plan, column: Column, grown: Growth, start: float, step: float) -> None:
+    """Add up the servers of each group; a step in which none was seen is unknown."""
+    sums: dict[tuple[str, str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for labels, times, values in grown:
+        into = sums[_history_key(plan.objective, labels)]
+        for at, value in zip(times.tolist(), values.tolist(), strict=True):
+            if at > start + step / 2 and not np.isnan(value):
+                into[at] += value
+    for key, counted in sums.items():
+        grid.put(key, column, list(counted), np.array(list(counted.values())))
 
 
 def _history_key(objective: Objective, labels: Mapping[str, str]) -> tuple[str, str, str]:

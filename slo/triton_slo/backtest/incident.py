@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from triton_slo.backtest.policy import PolicySeverity
+from triton_slo.backtest.replay import Severity
 
 COLUMNS = ("start", "end", "slo", "model", "version", "severity")
 """Header of an incident file; start and end are Unix seconds or ISO 8601 (UTC where no zone is given)."""
@@ -30,7 +30,7 @@ class LabelledIncident:
     slo: str = ""
     model: str = ""
     version: str = ""
-    severity: PolicySeverity = "page"
+    severity: Severity = "page"
 
     def covers(self, key: tuple[str, str, str]) -> bool:
         """Return whether it is about this (slo, model, version); an alert about no model is about all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,28 +10,8 @@ import numpy as np
 from triton_exporter.common.duration import duration_text
 from triton_slo.backtest.history import History
 from triton_slo.backtest.incident import LabelledIncident
-from triton_slo.backtest.policy import Policy
-from triton_slo.backtest.policy_run import BasisAt, Episode, run_policy
+from triton_slo.backtest.replay import Episode, Replayed
 from triton_slo.backtest.score import Score, score
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedObjective:
-    """The part of an objective that a replay needs; the target may differ by model.
-
-    `period_seconds` is the nominal length; what the budget is a share of may differ from moment to moment.
-    """
-
-    slo: str
-    target_of: Callable[[str, str], float]
-    period_seconds: float
-    policy: Policy
-    basis_at: BasisAt
-
-    @property
-    def target(self) -> float:
-        """The target of models without an override."""
-        return self.target_of("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +44,13 @@ def resolution(step_seconds: float) -> str:
 
 def backtest(
     history: History,
-    objectives: Mapping[str, ReplayedObjective],
+    objectives: Mapping[str, Replayed],
     incidents: Sequence[LabelledIncident] = (),
 ) -> Report:
     """Replay a history; `objectives` has every objective of it."""
     episodes: list[Episode] = []
     for slo in sorted({key[0] for key in history.keys}):
-        objective, part = objectives[slo], history.of_objective(slo)
-        targets = [objective.target_of(model, version) for _, model, version in part.keys]
-        episodes += run_policy(part, objective.policy, targets, objective.basis_at)
+        episodes += objectives[slo].episodes(history.of_objective(slo))
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
     return Report(
         series=len(history.keys),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from triton_slo.backtest.incident import LabelledIncident
-from triton_slo.backtest.policy_run import Episode
+from triton_slo.backtest.replay import Episode
 
 
 @dataclass(frozen=True, slots=True)

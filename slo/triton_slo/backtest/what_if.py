@@ -12,14 +12,13 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, grouped_by_version
-from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.policy_run import budgets
+from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import Report, backtest, resolution
 from triton_slo.fields import Choice, error_budget
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
-from triton_slo.rules.plan import Plan, chosen_matchers
+from triton_slo.plan import Plan
 from triton_slo.verdict.estimate import uncertainties
 from triton_slo.verdict.group_names import group_name, version_name
 from triton_slo.verdict.group_status import GroupStatus, points
@@ -87,12 +86,12 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
     plan = Plan(chosen_already, options or Options())
     keys = tuple((objective.name, model, version) for _, model, version in evidence.history.keys)
     history = replace(evidence.history, keys=keys)
-    judged = replayed(plan.objective, plan.options, evidence.excluded)
+    judged = Replayed(plan.objective, plan.options, evidence.excluded)
     report = backtest(history, {objective.name: judged})
     targets = [judged.target_of(model, version) for _, model, version in keys]
     columns = np.unique(np.linspace(0, len(history.times) - 1, _POINTS).astype(int)).tolist()
-    left = budgets(history, judged.policy, targets, columns, judged.basis_at)
-    window = judged.basis_at(float(history.times[-1])).passed_seconds
+    left = judged.budgets(history, columns)
+    window = judged.passed_seconds(float(history.times[-1]))
     first = max(0, len(history.times) - max(1, round(window / history.step)))
     errors = _stated_errors(evidence, history, first)
     groups = [
@@ -174,11 +173,9 @@ def _limitations(
     gaps = [group for group in groups if group.unknown > 0]
     if gaps:
         worst = max(group.unknown for group in gaps)
-        meaning = "which counts as failed"
-        if objective.unknown.policy != "bad":
-            meaning = "in which failures were not seen"
         yield Limitation(
-            f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_outcome_name, gaps))
+            f"there is no data for up to {worst:.1%} of the time, in which failures were not seen",
+            tuple(map(_outcome_name, gaps)),
         )
     if silent := [group for group in groups if group.budget_left is None]:
         yield Limitation(
@@ -188,11 +185,6 @@ def _limitations(
         others = ", ".join(label for label in objective.group_by if label not in GROUPING)
         yield Limitation(
             f"groups by {others} are replayed together: each of them has its own budget and alerts"
-        )
-    if objective.indicator.redundancy_gone(plan.scope(chosen_matchers(objective)), 1.0):
-        yield Limitation(
-            "a history does not show how many servers were ready: pages that redundancy would have prevented are "
-            "counted"
         )
     if plan.options.time_scale != 1:
         faster = f"{1 / plan.options.time_scale:g} times faster"

@@ -109,18 +109,6 @@ def objective(
     return None
 
 
-def grouping(ledger: Ledger, entry: Entry, labels: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the labels to group by: those that the query's results have."""
-    if labels is None:
-        ledger.lost(
-            entry,
-            "which labels its results have is not known before it runs",
-            "one budget for all of them; set group_by for one each",
-        )
-        return ()
-    return labels
-
-
 def joined_description(parts: Iterable[str]) -> str:
     """Return a description of what is there, no longer than one may be."""
     return " ".join(part.strip() for part in parts if part.strip())[:_MAX_TEXT]

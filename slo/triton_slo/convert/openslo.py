@@ -68,8 +68,6 @@ def _objectives_of(
             "group_by": indicator.group_by,
             "indicator": {"kind": "custom", **indicator.queries},
         }
-        if not indicator.events:
-            data["alerting"] = {**alerts.get("alerting", {}), "min_failures": 0, "confidence": 0.5}
         made = building.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
         if made is not None:
             objectives.append(made)

@@ -22,17 +22,16 @@ _SHARE = 12
 
 
 def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
-    """Return the fields `alerting` and `unknown` of an objective; empty where the SLO names no policy."""
+    """Return the field `alerting` of an objective; empty where the SLO names no policy."""
     listed = spec.get("alertPolicies")
     if listed is None or not listed.items():
         ledger.noted(spec, "no alertPolicies: the four tiers of the SRE Workbook alert")
         return {}
     tiers: list[dict[str, Any]] = []
-    no_data = False
     for item in listed.items():
         policy = _resolved_policy(item, library)
         if _flag(policy, "alertWhenNoData"):
-            no_data = True
+            ledger.noted(policy, "missing data alerts once for each model, whatever its objectives")
         if (resolved := policy.get("alertWhenResolved")) is not None and not resolved.flag():
             ledger.lost(
                 resolved, "Alertmanager decides whether a resolved alert is sent", "send_resolved decides"
@@ -44,7 +43,7 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
             if breaching is None or breaching.flag():
                 tiers.append(tier)
     settings: dict[str, Any] = {"tiers": tiers} if tiers else {"enabled": False}
-    return {"alerting": settings, "unknown": {"policy": "alert" if no_data else "ignore"}}
+    return {"alerting": settings}
 
 
 def _flag(policy: Entry, field: str) -> bool:

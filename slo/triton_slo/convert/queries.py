@@ -1,21 +1,25 @@
-"""PromQL of others, made to contain `{{window}}` where the range goes, and the labels of what it gives."""
+"""PromQL of others as counters: `sum by (model) (rate(x{...}[{{.window}}]))` is the counter `x{...}`, by model."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import promql_parser
-from promql_parser import AggregateExpr, BinaryExpr, ParenExpr, VectorSelector
+from promql_parser import (
+    AggModifierType,
+    AggregateExpr,
+    BinaryExpr,
+    Call,
+    MatrixSelector,
+    ParenExpr,
+    VectorSelector,
+)
 
-from triton_slo.expression import is_number, labels
-from triton_slo.indicators.custom import WINDOW
 from triton_slo.promql import quote
 
 _TEMPLATE = re.compile(r"\{\{\s*\.?window\s*\}\}|\$\{?__(?:rate_interval|interval|range)\}?|\$\{?window\}?")
 _ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-_RANGE = re.compile(
-    r"""(?P<kept>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\#[^\n]*)|\[\s*(?P<range>\d[0-9a-z]*)\s*\]"""
-)
 _OPERATORS = {
     "MatchOp.Equal": "=",
     "MatchOp.NotEqual": "!=",
@@ -24,101 +28,89 @@ _OPERATORS = {
 }
 _MAX_CHARACTERS = 4000
 """The parser recurses: nested deeply enough, a query ends the whole process."""
-STEP = "1m"
-"""Resolution of subqueries."""
+_WINDOW = "5m"
 
 
 class QueryError(ValueError):
     """A query cannot be carried over; the message has the reason."""
 
 
-def windowed(query: str) -> str | None:
-    """Return the query with `{{window}}` for its placeholder or its ranges; None where it has neither.
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter of each server, and the labels by which a query summed it; none: all together."""
 
-    Raises QueryError on other templates, on ranges of several lengths, and on what is not PromQL.
-    """
-    text = _TEMPLATE.sub("{{window}}", query.strip())
-    left = [action for action in _ACTION.findall(text) if action != WINDOW]
-    if left:
+    text: str
+    group_by: tuple[str, ...]
+
+
+def counter(query: str) -> Counter:
+    """Return the counter under the sum and the rate of a query. Raises QueryError on anything else."""
+    text = _TEMPLATE.sub(_WINDOW, query.strip())
+    if left := _ACTION.findall(text):
         raise QueryError(f"the template {left[0]} is not known; only the window may be a template")
-    if WINDOW not in text:
-        ranges = {match["range"] for match in _RANGE.finditer(text) if match["range"]}
-        if len(ranges) > 1:
-            raise QueryError(f"it reads ranges of several lengths ({', '.join(sorted(ranges))})")
-        text = _RANGE.sub(lambda match: match["kept"] or f"[{WINDOW}]", text)
-    parsed(text)
-    return text if WINDOW in text else None
-
-
-def parsed(query: str) -> object:
-    """Return the syntax tree of a query that may contain `{{window}}`. Raises QueryError on what is not PromQL."""
-    if len(query) > _MAX_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise QueryError(f"longer than {_MAX_CHARACTERS} characters")
     try:
-        return promql_parser.parse(query.replace(WINDOW, "5m"))
+        node = _bare(promql_parser.parse(text))
     except ValueError as error:
         raise QueryError(f"not PromQL: {error}") from None
+    labels: tuple[str, ...] = ()
+    if isinstance(node, AggregateExpr):
+        if str(node.op) != "sum":
+            raise QueryError(f"{node.op} is not a sum of events")
+        if node.modifier is not None and node.modifier.type != AggModifierType.By:
+            raise QueryError("it sums without labels: write by which labels instead")
+        labels = tuple(node.modifier.labels) if node.modifier is not None else ()
+        node = _bare(node.expr)
+    return Counter(_counted(node), labels)
 
 
-def rated(query: str) -> tuple[str, bool]:
-    """Return events per second of a query for a counter without a range; False where it had to be a subquery.
-
-    A sum of counters becomes a sum of rates: the rate of a sum would take one process's restart for a reset.
-    """
-    try:
-        inner = _rated(parsed(query))
-    except RecursionError:
-        inner = None
-    if inner is not None:
-        return inner, True
-    return f"rate(({query.strip()})[{WINDOW}:{STEP}])", False
-
-
-def _rated(node: object) -> str | None:
-    match node:
-        case ParenExpr():
-            inner = _rated(node.expr)
-            return inner and f"({inner})"
-        case VectorSelector() if _simple(node):
-            return f"rate({_quoted_selector(node)}[{WINDOW}])"
-        case AggregateExpr() if str(node.op) == "sum":
-            inner = _rated(node.expr)
-            return inner and f"sum {node.modifier or ''} ({inner})".replace("  ", " ")
-        case BinaryExpr() if str(node.op) in ("+", "-"):
-            left, right = _rated(node.lhs), _rated(node.rhs)
-            return left and right and f"{left} {node.op} {node.modifier or ''} {right}".replace("  ", " ")
-    return None
+def failures(good: str, total: str) -> Counter:
+    """Return the counter of what is in `total` and not in `good`. Raises QueryError where that is not one."""
+    part, whole = counter(good), counter(total)
+    name, of = (text.partition("{")[0] for text in (part.text, whole.text))
+    if name == of:
+        return Counter(f"{whole.text} unless {part.text}", whole.group_by)
+    if name.endswith("_bucket") and of.endswith("_count") and name[:-7] == of[:-6]:
+        return Counter(f"{whole.text} - ignoring (le) {part.text}", whole.group_by)
+    raise QueryError(
+        "good events are not a part of the same counter: the difference of two counters is none, since "
+        "either may restart; count the failed events instead"
+    )
 
 
-def _simple(node: VectorSelector) -> bool:
-    return node.offset is None and node.at is None and not node.matchers.or_matchers
+def _bare(node: object) -> object:
+    while isinstance(node, ParenExpr):
+        node = node.expr
+    return node
 
 
-def _quoted_selector(node: VectorSelector) -> str:
+def _counted(node: object) -> str:
+    match _bare(node):
+        case Call(func=func, args=args) if func.name in ("rate", "increase", "irate"):
+            inner = args[0]
+            if isinstance(inner, MatrixSelector):
+                return _selector(inner.vector_selector)
+            raise QueryError("a subquery is not a counter")
+        case VectorSelector() as selector:
+            return _selector(selector)
+        case BinaryExpr(op=op, lhs=lhs, rhs=rhs) if str(op) == "or":
+            return f"{_counted(lhs)} or {_counted(rhs)}"
+        case BinaryExpr(op=op):
+            raise QueryError(f"a counter is needed, and `{op}` of two is none: rules count each event once")
+        case AggregateExpr(op=op):
+            raise QueryError(f"{op} within a sum is not a counter")
+        case Call(func=func):
+            raise QueryError(f"{func.name}() is not a counter")
+    raise QueryError("it is not a counter")
+
+
+def _selector(node: VectorSelector) -> str:
     """Return the selector in our own quoting: the parser's text leaves quotes inside values bare."""
+    if node.offset is not None or node.at is not None or node.matchers.or_matchers:
+        raise QueryError("a selector with an offset is not a counter of now")
     matchers = [
         f"{matcher.name}{_OPERATORS[str(matcher.op)]}{quote(matcher.value)}"
         for matcher in node.matchers.matchers
     ]
     return f"{node.name or ''}{{{', '.join(matchers)}}}" if matchers else str(node.name)
-
-
-def averaged(query: str) -> str:
-    """Return the mean over the window of what a query without a range shows, evaluated every minute."""
-    node = parsed(query)
-    if isinstance(node, VectorSelector) and _simple(node):
-        return f"avg_over_time({_quoted_selector(node)}[{WINDOW}])"
-    return f"avg_over_time(({query.strip()})[{WINDOW}:{STEP}])"
-
-
-def group_labels(*queries: str) -> tuple[str, ...] | None:
-    """Return the labels that the results of all queries have; None where that is not known before they run."""
-    try:
-        label_sets = [labels(node) for node in map(parsed, queries) if not is_number(node)]
-    except RecursionError:
-        return None
-    if not label_sets or None in label_sets:
-        return None
-    shared = frozenset.intersection(*(names for names in label_sets if names is not None))
-    first = [label for label in ("model", "version") if label in shared]
-    return (*first, *sorted(shared - set(first)))

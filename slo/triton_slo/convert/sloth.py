@@ -89,7 +89,7 @@ class _Slo:
         name = building.name(self.ledger, wanted, f"{self.service}-{wanted.text()}", taken)
         target = self.entry.need("objective")
         sli = self.entry.need("sli")
-        indicator, where = self._indicator(sli)
+        indicator, group_by, where = self._indicator(sli)
         if not name or indicator is None:
             return None
         labels, owner = self._labels()
@@ -100,39 +100,29 @@ class _Slo:
             "owner": owner,
             "target": round(target.number() / 100, 12),
             "window": window,
-            "group_by": building.grouping(
-                self.ledger, sli, queries.group_labels(*(v for k, v in indicator.items() if k != "kind"))
-            ),
+            "group_by": group_by,
             "indicator": indicator,
             **self._alerting(labels),
         }
         return building.objective(self.ledger, self.entry, data, {"target": target, **where})
 
-    def _indicator(self, sli: Entry) -> tuple[dict[str, str] | None, dict[str, Entry]]:
-        fields = {
-            "errors": ("events", "error_query"),
-            "total": ("events", "total_query"),
-            "error_ratio": ("raw", "error_ratio_query"),
-        }
-        indicator, where = {"kind": "custom"}, {}
-        for ours, (form, theirs) in fields.items():
-            parent = sli.get(form)
-            if parent is None:
-                continue
-            query = parent.need(_field(parent, theirs))
+    def _indicator(self, sli: Entry) -> tuple[dict[str, str] | None, tuple[str, ...], dict[str, Entry]]:
+        events = sli.get("events")
+        if events is None:
+            self.ledger.lost(sli, "rules count events, and a ratio or a plugin has none", LEFT_OUT)
+            return None, (), {}
+        indicator, where = {"kind": "custom"}, dict[str, Entry]()
+        group_by: tuple[str, ...] = ()
+        for ours, theirs in (("error", "error_query"), ("total", "total_query")):
+            query = events.need(_field(events, theirs))
             try:
-                text = queries.windowed(query.text())
+                counter = queries.counter(query.text())
             except queries.QueryError as error:
                 self.ledger.lost(query, str(error), LEFT_OUT)
-                return None, {}
-            if text is None:
-                self.ledger.lost(query, "it has no {{.window}}, so it is the same for every window", LEFT_OUT)
-                return None, {}
-            indicator[ours], where[f"indicator.custom.{ours}"] = text, query
-        if len(indicator) == 1:
-            self.ledger.lost(sli, "only events and raw queries can be carried over", LEFT_OUT)
-            return None, {}
-        return indicator, where
+                return None, (), {}
+            indicator[ours], where[f"indicator.custom.{ours}"] = counter.text, query
+            group_by = counter.group_by
+        return indicator, group_by, where
 
     def _labels(self) -> tuple[dict[str, str], str]:
         entries: dict[str, Entry] = {}

@@ -1,37 +1,20 @@
-"""Indicators with a threshold: requests over it, from a histogram or from means.
-
-The exporter's histograms are fed by the best source there is, and name it. Without the exporter only sums and
-counts are left: each short time slice whose mean is over the threshold counts all its requests as failed. A
-slice hides its tail, so the share that is shown is an estimate.
-"""
+"""Indicators with a threshold: requests over it, from the exporter's histograms, which name their source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.catalogue import Metric, state
 from triton_exporter.common.duration import parse_seconds, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_slo import names
 from triton_slo.fields import Threshold
-from triton_slo.indicators.common.measure import (
-    CounterQuery,
-    Events,
-    FallbackQuery,
-    Measure,
-    Scope,
-    StateQuery,
-    UnknownReason,
-    stuck,
-)
-from triton_slo.indicators.common.sources import SLICES
+from triton_slo.indicators.common.measure import Measure, Scope
 from triton_slo.indicators.histogram_queries import by_bucket, estimate_error, in_buckets, stated_error
 from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.wrong_settings import no_bucket, no_histogram
-from triton_slo.promql import le_matcher, number, quote
-
-_MICROSECONDS = 1_000_000
+from triton_slo.promql import le_matcher, quote
 
 
 class TimedIndicator(Indicator):
@@ -65,90 +48,45 @@ class TimedIndicator(Indicator):
         """Return the threshold."""
         return threshold
 
-    def unknown_reasons(
-        self,
-        scope: Scope,
-        after_seconds: float,
-        counts_as_failed: bool,
-        without_retired: Callable[[str], str],
-    ) -> Iterator[UnknownReason]:
-        """Yield the reason for stuck requests: one that waits for ever is in no histogram."""
-        yield stuck(scope, after_seconds)
 
+class HistogramIndicator(TimedIndicator):
+    """An indicator that the exporter has a histogram for."""
 
-class HistogramOrSlices(TimedIndicator):
-    """An indicator that the exporter has a histogram for, and Triton a sum of microseconds."""
-
-    source: Literal["auto", "histogram", "slices"] = "auto"
+    source: Literal["auto", "histogram"] = "auto"
+    """Both are the exporter's histogram; `auto` is how files have always called it."""
     histogram: ClassVar[Metric]
-    sums: ClassVar[Metric]
     signal: ClassVar[str]
     """Name that the exporter gives the distribution."""
 
-    def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
-        """Return failed events that are in no histogram; `every` exists for every group with traffic."""
-        return ()
+    def also_failed(self, scope: Scope) -> str:
+        """Return counters of failed events that are in no histogram; empty where there are none."""
+        return ""
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Measure requests over the threshold, and those that `also_failed`."""
+        """Count requests over the threshold, and those that `also_failed`."""
         assert threshold is not None
-        in_histogram = scope.present(self.histogram.bucket, le_matcher(threshold))
-        in_slices = scope.present(triton.REQUEST_SUCCESS)
+        error, total = in_buckets(self.histogram, threshold, scope)
+        if failed := self.also_failed(scope):
+            # Without the bucket nothing else is counted, and a rejection must not be all there is.
+            bucket = scope.series(self.histogram.bucket, le_matcher(threshold))
+            error, total = (f"{counted}\nor ({failed}) and {scope.on} {bucket}" for counted in (error, total))
         exported = scope.present(state.DISTRIBUTION_SOURCE, f"signal={quote(self.signal)}")
-        slices = self._slices(threshold, scope)
-        if self.source == "slices":
-            return Measure(in_slices, StateQuery(slices), ((in_slices, SLICES),))
-
-        def events_over(window: str) -> Events:
-            every, events = in_buckets(self.histogram, threshold, scope, window)
-            return self._with_failures(scope, window, every, events)
-
         fed = (
             f"max by ({', '.join((*scope.group_by, 'source'))}) "
             f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', self.signal)} == 1)"
         )
-        wrong_settings = (
-            no_bucket(self.histogram, threshold, scope),
-            no_histogram(self.histogram, exported, scope),
-        )
-        error = estimate_error(self.signal, self.histogram, threshold, scope)
-        stated = stated_error(self.signal, threshold, scope)
-        if self.source == "histogram":
-            events = CounterQuery(events_over, scope.group_by, may_begin_late=True)
-            return Measure(in_histogram, events, ((fed, ""),), wrong_settings, error, stated)
-        # A group with any histogram of the exporter never falls back to slices, even if the histogram lacks the
-        # bucket or is not stored: the estimate would hide this mistake, which is reported by name. An ensemble has
-        # no histogram of its queue, because it has no queue.
-        without = f"unless {scope.on} {scope.present(state.DISTRIBUTION_SOURCE)}"
-        fallback = slices.map(lambda expr: f"({expr})\n{without}")
         return Measure(
-            f"{in_histogram} or {scope.on} ({in_slices} {without})",
-            FallbackQuery(events_over, scope.group_by, fallback, may_begin_late=True),
-            ((fed, ""), (f"{in_slices} {without}", SLICES)),
-            wrong_settings,
             error,
-            stated,
+            total,
+            ((fed, ""),),
+            (no_bucket(self.histogram, threshold, scope), no_histogram(self.histogram, exported, scope)),
+            estimate_error(self.signal, self.histogram, threshold, scope),
+            stated_error(self.signal, threshold, scope),
         )
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Return PromQL for the buckets of the exporter's histogram, and the unit of `le` in seconds."""
-        return (
-            ("", 1.0) if self.source == "slices" else (by_bucket(scope).present(self.histogram.bucket), 1.0)
-        )
-
-    def _slices(self, threshold: float, scope: Scope) -> Events:
-        window = scope.slice_window
-        every = scope.rate(triton.REQUEST_SUCCESS, window)
-        edge = number(round(threshold * _MICROSECONDS, 3))
-        mean = f"{scope.rate(self.sums, window)} / {scope.on} {every}"
-        events = Events(f"{every} * {scope.on} ({mean} > bool {edge})", every)
-        return self._with_failures(scope, window, every, events)
-
-    def _with_failures(self, scope: Scope, window: str, every: str, events: Events) -> Events:
-        for failed in self.also_failed(scope, window, every):
-            total = f"({events.total})" if " and " in events.total else events.total
-            events = Events(f"{events.error}\n+ {scope.on} {failed}", f"{total}\n+ {scope.on} {failed}")
-        return events
+        return by_bucket(scope).present(self.histogram.bucket), 1.0
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Yield notes on thresholds between the exporter's default buckets."""

@@ -8,29 +8,24 @@ than those listed below report failures is unknown, so they count as hiding them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
 from triton_exporter.catalogue import models, triton
-from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.common.measure import (
-    CounterQuery,
-    Events,
     Measure,
     Scope,
-    UnknownReason,
     failures,
     shares,
-    stuck,
 )
 from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
 from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.indicators.queue import QUEUE_FULL, full_queue, queue_full_rate, untraced
+from triton_slo.indicators.queue import QUEUE_FULL, full_queue, full_queue_counter, untraced
 from triton_slo.promql import Matchers, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
@@ -78,24 +73,21 @@ class Errors(GatewayIndicator):
         A server before 24.07 has no label `reason`: its failures count, whatever they were.
         """
         if self.gateway is not None:
-            return self._measure_at_gateway(scope)
+            requests = self.at_gateway(scope).answered
+            counted = requests.counted(requests.gateway.counted)
+            presence = requests.present(requests.gateway.counted)
+            return Measure(requests.with_zero(requests.failed, counted), counted, ((presence, CLIENTS),))
         reasons = f"reason=~{quote(regex_of((*self._counted_by_triton, '')))}"
+        success = scope.series(triton.REQUEST_SUCCESS)
+        failed = scope.series(triton.REQUEST_FAILURE, reasons)
         sees_full = QUEUE_FULL in self.reasons
-
-        def events_over(window: str) -> Events:
-            # Reading counters is most of the cost of the rules, so each is read as few times as possible. For a
-            # model without a failure counter, and for one that is unloaded, the rules record zeros.
-            failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
-            if sees_full:
-                full = f'label_replace({queue_full_rate(scope, window)}, "{names.EVENT}", "{QUEUE_FULL}", "", "")'
-                failure = f"sum {scope.by} (\n  {failure}\n  or {full}\n)"
-            apart = f'label_replace({failure}, "{names.EVENT}", "{names.ERROR}", "", "")'
-            total = f"sum {scope.by} (\n  {scope.rate(triton.REQUEST_SUCCESS, window)}\n  or {apart}\n)"
-            return Events(error=failure, total=total)
-
+        if sees_full:
+            failed += f" or {full_queue_counter(scope)}"
+        # A failure without a reason has the labels of the successes; `or` must not take it for one of them.
+        apart = f'label_replace({failed}, "outcome", "failure", "", "")'
         return Measure(
-            scope.present(triton.REQUEST_SUCCESS),
-            CounterQuery(events_over, scope.group_by),
+            f"sum without (reason) ({failed})\nor 0 * {success}",
+            f"sum without (reason, outcome) ({success} or {apart})",
             sources=(
                 (_groups_by_backend(scope, "and"), COUNTERS),
                 (_groups_by_backend(scope, "unless"), BACKEND_COUNTERS),
@@ -103,31 +95,9 @@ class Errors(GatewayIndicator):
             ),
         )
 
-    def _measure_at_gateway(self, scope: Scope) -> Measure:
-        """Measure answers with a status that counts over all that the client waited for."""
-        requests = self.at_gateway(scope).answered
-        every = requests.gateway.counted
-
-        def events_over(window: str) -> Events:
-            return Events(error=requests.failed(window), total=requests.rate(every, window))
-
-        presence = requests.present(every)
-        return Measure(presence, CounterQuery(events_over, scope.group_by), ((presence, CLIENTS),))
-
     @property
     def _counted_by_triton(self) -> tuple[str, ...]:
         return tuple(reason for reason in self.reasons if reason != QUEUE_FULL)
-
-    def unknown_reasons(
-        self,
-        scope: Scope,
-        after_seconds: float,
-        counts_as_failed: bool,
-        without_retired: Callable[[str], str],
-    ) -> Iterator[UnknownReason]:
-        """Yield the reason for a stuck model: it completes no request, so none fails. A gateway counts timeouts."""
-        if self.gateway is None:
-            yield stuck(scope, after_seconds)
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
@@ -150,7 +120,7 @@ class Errors(GatewayIndicator):
 
 def hiding_models() -> Mapping[str, str]:
     """Return PromQL for the models of which each hiding source may miss failures, by label `model`."""
-    scope = Scope(Matchers(), ("model",), "")
+    scope = Scope(Matchers(), ("model",))
     return {BACKEND_COUNTERS: _groups_by_backend(scope, "unless"), UNTRACED_QUEUE: untraced(scope)}
 
 

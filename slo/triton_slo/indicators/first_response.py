@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.common.duration import time_text
-from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
+from triton_slo.indicators.common.measure import Measure, Scope, WrongSetting
 from triton_slo.indicators.durations import TimedIndicator
 from triton_slo.indicators.histogram_queries import by_bucket, in_buckets
 from triton_slo.indicators.indicator import FieldFinding
@@ -27,6 +27,10 @@ class FirstResponse(TimedIndicator):
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
     share_words: ClassVar = "of first responses within"
 
+    @property
+    def failed_words(self) -> str:
+        return f"requests waited over {self.threshold} for their first response"
+
     def edge(self, threshold: float) -> tuple[Metric, float]:
         """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
         if self.engine == "vllm":
@@ -38,20 +42,17 @@ class FirstResponse(TimedIndicator):
         assert threshold is not None
         histogram, edge = self.edge(threshold)
         presence = scope.present(histogram.bucket, le_matcher(edge))
-        events = CounterQuery(
-            lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by, may_begin_late=True
-        )
         # Prometheus stores a converted (native) histogram under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
         wrong_settings = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
-        return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
+        return Measure(*in_buckets(histogram, edge, scope), ((presence, "histogram"),), wrong_settings)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Return PromQL for the buckets of Triton's or of vLLM's histogram, and the unit of `le` in seconds."""
         histogram, second = self.edge(1.0)
         return by_bucket(scope).present(histogram.bucket), 1 / second
 
-    def _not_exported(self, histogram: Metric, scope: Scope) -> UnknownReason:
+    def _not_exported(self, histogram: Metric, scope: Scope) -> WrongSetting:
         """Return the reason for models without the histogram: vLLM's, Triton's that stream, or all if none has it.
 
         Triton before 26.01 exports it of decoupled models only, and of others the latency is the same.
@@ -59,13 +60,13 @@ class FirstResponse(TimedIndicator):
         exported = f"({histogram.count}{scope.matchers} or {histogram}{scope.matchers})"
         if self.engine == "vllm":
             lacking = f"{scope.present(models.INFO, _ON_VLLM)} unless {scope.on} {exported}"
-            return UnknownReason("no_first_token", f"({lacking}) == 1", *WRONG_SETTINGS["no_first_token"])
+            return WrongSetting("no_first_token", f"({lacking}) == 1", *WRONG_SETTINGS["no_first_token"])
         lacking = f"{scope.present(triton.REQUEST_SUCCESS)} unless {scope.on} {exported}"
         expr = (
             f"(\n  {lacking} unless on () {exported}\n"
             f"  or {lacking} and on (model) ({models.DECOUPLED}{scope.models} == 1)\n) == 1"
         )
-        return UnknownReason("no_first_response", expr, *WRONG_SETTINGS["no_first_response"])
+        return WrongSetting("no_first_response", expr, *WRONG_SETTINGS["no_first_response"])
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Yield notes on thresholds between Triton's default buckets."""

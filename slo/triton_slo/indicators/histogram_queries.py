@@ -7,29 +7,24 @@ from dataclasses import replace
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo import names
-from triton_slo.indicators.common.measure import Events, Scope
+from triton_slo.indicators.common.measure import Scope
 from triton_slo.indicators.common.sources import ESTIMATING_SOURCES
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.promql import Matchers, by, indent, le_matcher, on, paren, quote, regex_of
 
 
-def in_buckets(
-    metric: Metric, edge: float, scope: Scope | GatewayRequests, window: str
-) -> tuple[str, Events]:
-    """Return the requests in a histogram, and the events: those over a bucket's edge failed.
+def in_buckets(metric: Metric, edge: float, scope: Scope | GatewayRequests) -> tuple[str, str]:
+    """Return the requests over a bucket's edge, and all of the servers that have the bucket.
 
-    Only servers that have the bucket count, and in a window only those that had it when it began: of the others
-    all requests from before the bucket would count as failed.
+    The count and the buckets of a histogram are of one moment, never shrink, and begin again together: their
+    difference is a counter.
     """
     count, bucket = scope.series(metric.count), scope.series(metric.bucket, le_matcher(edge))
-    every = f"rate({count}[{window}])"
-    # A bucket may be written as le="1" and le="1.0" in one window: by two versions of a server or of Prometheus.
-    good = f"sum without (le) (rate({bucket}[{window}]))"
-    late = f"({count} offset {window} unless ignoring (le) {bucket} offset {window})"
-    failed = scope.summed(f"{every} - {good} unless {late}")
-    return scope.rate(metric.count, window), Events(
-        f"clamp_min({failed}, 0)", scope.summed(f"{every} and {good} unless {late}")
-    )
+    if isinstance(scope, GatewayRequests):
+        return scope.named(f"{count} - ignoring (le) {bucket}"), scope.named(
+            f"{count} and ignoring (le) {bucket}"
+        )
+    return f"{count} - ignoring (le) {bucket}", f"{count} and ignoring (le) {bucket}"
 
 
 def by_bucket(scope: Scope) -> Scope:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from triton_slo import names
 from triton_slo.fields import Value, error_budget
-from triton_slo.indicators.common.measure import Measure, Scope, UnknownReason
+from triton_slo.indicators.common.measure import Measure, Scope
 from triton_slo.promql import Matchers
 
-T = TypeVar("T")
 FieldFinding = tuple[str, str, str]
 """Field, mistake, fix."""
 _OVERLAPS = "gpu_throttled"
@@ -31,7 +30,8 @@ class Indicator(Value):
     names_alerts: ClassVar[bool] = False
     """True if an objective may name its burn alert: no runbook or inhibition names it."""
     counts_time: ClassVar[bool] = False
-    """True if the budget is a length of time."""
+    """True if each second of a server is an event: the budget is a length of time, and events are not
+    independent."""
     cause_split: ClassVar[str] = ""
     """Kind of the indicator whose recorded cause split explains this one; empty: none does."""
     first_step: ClassVar[str] = "Check which events fail, and what changed last."
@@ -65,6 +65,11 @@ class Indicator(Value):
         return " ".join((cls.first_step, *cases))
 
     @property
+    def failed_words(self) -> str:
+        """What failed events are, after their number: `49 of 1190 requests failed`."""
+        return "requests failed"
+
+    @property
     def threshold_text(self) -> str:
         """The threshold as the user wrote it; empty where there is none."""
         return ""
@@ -87,16 +92,6 @@ class Indicator(Value):
         """Return how to measure it, with the threshold in seconds where there is one."""
         raise NotImplementedError
 
-    def unknown_reasons(
-        self,
-        scope: Scope,
-        after_seconds: float,
-        counts_as_failed: bool,
-        without_retired: Callable[[str], str],
-    ) -> Iterator[UnknownReason]:
-        """Yield the unknown reasons beside vanished series; `without_retired` also leaves out new groups."""
-        return iter(())
-
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Return PromQL for the buckets of each group (label `le`), and the unit of `le` in seconds.
 
@@ -104,32 +99,9 @@ class Indicator(Value):
         """
         return "", 1.0
 
-    def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
-        """Return PromQL for groups that need a person at once; empty where every burning group does."""
-        return ""
-
-    def alive(self, scope: Scope) -> str:
-        """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
-        return ""
-
     def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
         """Yield what must exist, in order: a query with a result where it does, its name, what makes it appear."""
         return iter(())
-
-    def unknown_pace(self) -> float:
-        """Return the events per second that unknown time counts for where a group's own pace is not known.
-
-        Raises ValueError where unknown time cannot count as failed.
-        """
-        raise ValueError(
-            "unknown.policy bad is for readiness and probe, whose events are time: it is unknown how many "
-            f"events of {self.kind} failed unseen; use alert here, and bad in a readiness objective"
-        )
-
-    @property
-    def sees_independent_events(self) -> bool:
-        """False where each second is an event: the seconds of one outage are not independent."""
-        return not self.counts_time
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:
@@ -151,7 +123,3 @@ class Indicator(Value):
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Yield conditions under which a valid objective works, such as a setting of the exporter."""
         return iter(())
-
-    def ratio_query(self, window: str) -> str | None:
-        """Return the user's own query of an error ratio; None where there are events."""
-        return None

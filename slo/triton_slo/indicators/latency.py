@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
-from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
-from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.indicators.common.measure import Measure, Scope
+from triton_slo.indicators.durations import HistogramIndicator
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
 from triton_slo.indicators.histogram_queries import by_bucket, in_buckets, share_of_time
@@ -21,46 +21,32 @@ _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 """Throttle reasons that take speed away; idle and app_clocks are normal."""
 
 
-class Latency(HistogramOrSlices, GatewayIndicator):
+class Latency(HistogramIndicator, GatewayIndicator):
     """Share of requests answered within the threshold."""
 
     kind: Literal["latency"] = "latency"
-    source: Literal["auto", "histogram", "slices", GatewayName] = "auto"  # type: ignore[assignment]
+    source: Literal["auto", "histogram", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
     share_words: ClassVar = "of requests within"
     histogram: ClassVar = state.REQUEST_DURATION
-    sums: ClassVar = triton.REQUEST_DURATION_US
     signal: ClassVar = "request"
 
+    @property
+    def failed_words(self) -> str:
+        return f"requests took over {self.threshold}"
+
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Measure requests over the threshold, of those that succeeded."""
+        """Count requests over the threshold, of those that succeeded."""
         if self.gateway is None:
             return super().measure(threshold, scope)
         assert threshold is not None
-        requests, histogram, edge = (
-            self.at_gateway(scope).succeeded,
-            self.gateway.durations,
-            self.gateway.edge(threshold),
+        requests, edge = self.at_gateway(scope).succeeded, self.gateway.edge(threshold)
+        presence = requests.present(self.gateway.durations.bucket, le_matcher(edge))
+        return Measure(
+            *in_buckets(self.gateway.durations, edge, requests),
+            ((presence, "histogram"),),
+            (no_bucket(self.gateway.durations, edge, requests),),
         )
-        presence = requests.present(histogram.bucket, le_matcher(edge))
-        events = CounterQuery(
-            lambda window: in_buckets(histogram, edge, requests, window)[1],
-            scope.group_by,
-            may_begin_late=True,
-        )
-        wrong_settings = (no_bucket(histogram, edge, requests),)
-        return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
-
-    def unknown_reasons(
-        self,
-        scope: Scope,
-        after_seconds: float,
-        counts_as_failed: bool,
-        without_retired: Callable[[str], str],
-    ) -> Iterator[UnknownReason]:
-        """Yield none where a gateway counts its timeouts."""
-        if self.gateway is None:
-            yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, without_retired)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Return PromQL for the buckets of the exporter or a gateway, and the unit of `le` in seconds."""

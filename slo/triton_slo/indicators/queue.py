@@ -13,7 +13,7 @@ from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.indicators.common.measure import Measure, Scope, failures
 from triton_slo.indicators.common.sources import UNTRACED_QUEUE
-from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.indicators.durations import HistogramIndicator
 from triton_slo.indicators.histogram_queries import share_of_time
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.promql import Matchers, by, on
@@ -23,7 +23,7 @@ QUEUE_FULL = "QUEUE_FULL"
 """A reason that Triton does not count: requests that found the queue full, which the exporter sees in traces."""
 
 
-class Queue(HistogramOrSlices):
+class Queue(HistogramIndicator):
     """Share of requests that queued no longer than the threshold; a queue rejection is an error."""
 
     kind: Literal["queue"] = "queue"
@@ -31,14 +31,17 @@ class Queue(HistogramOrSlices):
     share_words: ClassVar = "of requests queued at most"
     default_seconds: ClassVar = 0.1
     histogram: ClassVar = state.QUEUE_DURATION
-    sums: ClassVar = triton.QUEUE_DURATION_US
     signal: ClassVar = "queue"
     cause_split: ClassVar = "queue"
     steps_by_cause: ClassVar = {
         "failure": "The queue rejects requests: add instances or replicas, or reduce the request rate of "
         "the clients.",
-        **HistogramOrSlices.steps_by_cause,
+        **HistogramIndicator.steps_by_cause,
     }
+
+    @property
+    def failed_words(self) -> str:
+        return f"requests waited over {self.threshold} or were rejected"
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Measure requests that queued too long or were rejected; a full queue's are in doubt without traces."""
@@ -55,13 +58,9 @@ class Queue(HistogramOrSlices):
         every = f"sum {grouped} (rate({triton.REQUEST_SUCCESS}{selector}[{window}]) or {away})"
         yield "", f"sum {each} ({away})\n/ {on(names.GROUPING)} group_left ()\n({every} > 0)"
 
-    def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
+    def also_failed(self, scope: Scope) -> str:
         """Return the rejected requests: those that timed out, and those that a full queue refused."""
-        timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
-        either = (
-            f"({failed} or {scope.on} 0 * {every})" for failed in (timed_out, queue_full_rate(scope, window))
-        )
-        return (f"({f' + {scope.on} '.join(either)})",)
+        return f"{scope.series(triton.REQUEST_FAILURE, _REJECTED)} or {full_queue_counter(scope)}"
 
 
 def full_queue(selector: Matchers, window: str) -> str:
@@ -70,9 +69,9 @@ def full_queue(selector: Matchers, window: str) -> str:
     return f'label_replace({rate}, "{names.CAUSE}", "failure:{QUEUE_FULL}", "", "")'
 
 
-def queue_full_rate(scope: Scope, window: str) -> str:
-    """Return requests per second that found the queue full, by the exporter's traces."""
-    return scope.rate(state.QUEUE_FULL_ESTIMATE, window)
+def full_queue_counter(scope: Scope) -> str:
+    """Return the counter of requests that found the queue full, with that as their reason."""
+    return f'label_replace({scope.series(state.QUEUE_FULL_ESTIMATE)}, "reason", "{QUEUE_FULL}", "", "")'
 
 
 def untraced(scope: Scope) -> str:

@@ -1,37 +1,29 @@
-"""Readiness: each second in which a model version should serve is an event; it fails when not ready.
+"""Readiness: each second of a server that should have a model ready is an event; it fails where none of its
+versions is.
 
-A version should serve when the exporter expects its model, and it is neither unloaded on purpose nor being
-unloaded. The first load of a version does not count: it is a deployment, no service is interrupted, and a model
-that takes minutes to load would page at each deployment. A load that fails or never ends has alerts of its own, and
-counts once it has failed. A version whose state is `unknown`, because Triton cannot be polled, counts as not ready.
+A server should have a model ready when the exporter expects it, and it is neither unloaded on purpose nor being
+unloaded. The first load of a model does not count: it is a deployment, no service is interrupted, and a model that
+takes minutes to load would page at each deployment. But where the model was served in the last hour and is ready
+nowhere now, its only server was replaced, and its load counts. A server whose state is `unknown`, because Triton
+cannot be polled, counts as not ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
-from triton_slo.indicators.common.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
+from triton_slo.indicators.common.measure import Measure, Scope
 from triton_slo.indicators.indicator import Indicator
-from triton_slo.promql import Matchers, by, number, on
+from triton_slo.promql import Matchers, by, on
 
-
-def _servers(scope: Scope) -> tuple[str, str]:
-    """Return PromQL for the servers that should serve a version, and for those of them on which it is not ready."""
-    meant = scope.matchers.also('state!~"unloaded|unloading"')
-    should_serve = (
-        f"{state.MODEL_STATE}{meant} == 1\n"
-        f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
-        f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
-    )
-    ready = f"{state.MODEL_READY}{scope.matchers} == 1"
-    return should_serve, f"({should_serve})\nunless on (instance, model, version) {ready}"
+_MEANT = 'state!~"unloaded|unloading"'
 
 
 class Readiness(Indicator):
-    """Share of time that a model version which should serve is ready."""
+    """Share of time that the servers of a model have it ready."""
 
     kind: Literal["readiness"] = "readiness"
     burn_alert: ClassVar = "TritonReadinessBudgetBurn"
@@ -48,35 +40,34 @@ class Readiness(Indicator):
     }
     caused_by: ClassVar = ""
 
+    @property
+    def failed_words(self) -> str:
+        return "server-seconds not ready"
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """A version that fails while another one serves interrupts nobody: the catalogue's alerts name it."""
+        return ("model",)
+
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Measure as events per second the servers on which the version should serve."""
-        total, failed = (f"count {scope.by} (\n{servers}\n)" for servers in _servers(scope))
+        """Return the servers of each model that do not have it ready now, and all that should."""
+        server = ("instance", *scope.group_by)
+        ready = f"{state.MODEL_READY}{scope.matchers} == 1"
+        not_ready = (
+            f"count {scope.by} (\n"
+            f"  group {by(server)} ({state.MODEL_STATE}{scope.matchers.also(_MEANT)} == 1)\n"
+            f"  and {on(server)} {state.MODEL_EXPECTED}{scope.matchers} == 1\n"
+            f"  unless {on(server)} {ready}\n"
+            f"  unless {on(server)} (\n"
+            f"    {state.MODEL_FIRST_LOAD}{scope.matchers}\n"
+            f"    unless {scope.on} (max_over_time({state.MODEL_READY}{scope.matchers}[1h]) == 1 unless "
+            f"{scope.on} {ready})\n"
+            f"  )\n"
+            f") or 0 * group {scope.by} ({state.MODEL_STATE}{scope.matchers})"
+        )
+        every = f"group {by(server)} ({ready})"
         presence = scope.present(state.MODEL_STATE)
-        events = StateQuery(Events(error=f"{failed}\nor\n0 * {total}", total=total))
-        return Measure(presence, events, sources=((presence, "state"),))
-
-    def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
-        """Return PromQL for groups with under half of their servers ready, or one away too long for a restart."""
-        should_serve, not_ready = _servers(scope)
-        since = f"time() - {state.MODEL_NOT_READY_SINCE}{scope.matchers} > {number(away_seconds)}"
-        few = f"2 * count {scope.by} (\n{not_ready}\n) > count {scope.by} (\n{should_serve}\n)"
-        away = f"count {scope.by} (\n({not_ready})\nand on (instance, model, version) ({since})\n)"
-        return f"{few}\nor {scope.on} {away}"
-
-    def unknown_reasons(
-        self,
-        scope: Scope,
-        after_seconds: float,
-        counts_as_failed: bool,
-        without_retired: Callable[[str], str],
-    ) -> Iterator[UnknownReason]:
-        """Yield the reason for a stuck model, which calls itself ready, where unknown time counts as failed."""
-        if counts_as_failed:
-            yield stuck(scope, after_seconds)
-
-    def unknown_pace(self) -> float:
-        """Return 1: events are seconds, and one server is supposed."""
-        return 1.0
+        return Measure(not_ready, every, sources=((presence, "state"),))
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_exporter.catalogue import Metric
-from triton_slo.indicators.common.measure import Scope, UnknownReason
+from triton_slo.indicators.common.measure import Scope, WrongSetting
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.promql import le_matcher
 
@@ -41,14 +41,14 @@ WRONG_SETTINGS = {
 """Reason for not knowing -> what is wrong, and what to change."""
 
 
-def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> UnknownReason:
+def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> WrongSetting:
     """Return the reason for groups whose threshold is between two bucket bounds."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
     expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
-    return UnknownReason("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
+    return WrongSetting("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
 
 
-def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
+def no_histogram(histogram: Metric, exported: str, scope: Scope) -> WrongSetting:
     """Return the reason for groups whose `exported` histogram Prometheus does not store as a classic one."""
     expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
-    return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])
+    return WrongSetting("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])

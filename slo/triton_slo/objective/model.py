@@ -29,11 +29,8 @@ from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.period_window import CalendarWindow, PeriodWindow, Rolling
 
-HALF_HOUR = "30m"
 SUSTAINABLE = 1.0
 """The burn rate that uses up a budget exactly by the end of its period."""
-TILE = "5m"
-"""Length of the parts that windows are added up from where there are exclusions."""
 
 
 class Override(Value):
@@ -79,8 +76,6 @@ class Tier(Value):
         if parse_seconds(self.short) >= parse_seconds(self.long):
             yield "the short window must be shorter than the long one"
         for window in (self.long, self.short):
-            if parse_seconds(window) > 3600 and parse_seconds(window) % parse_seconds(HALF_HOUR):
-                yield f"{window}: windows over an hour are whole multiples of {HALF_HOUR}"
             if parse_seconds(window) < 60 or parse_seconds(window) > 90 * DAY:
                 yield f"{window}: a burn window has at least 1m and at most 90d"
 
@@ -97,18 +92,21 @@ class Tier(Value):
 
 WORKBOOK_TIERS: tuple[Tier, ...] = (
     Tier(name="page_fast", severity="critical", long="1h", short="5m", budget=0.02),
-    Tier(name="page_slow", severity="critical", long="6h", short="30m", budget=0.05),
-    Tier(name="ticket_fast", severity="warning", long="1d", short="2h", budget=0.1),
+    Tier(name="page_slow", severity="critical", long="6h", short="5m", budget=0.05),
+    Tier(name="ticket_fast", severity="warning", long="1d", short="6h", budget=0.1),
     Tier(name="ticket_slow", severity="warning", long="3d", short="6h", budget=0.1),
 )
-"""Window pairs: https://sre.google/workbook/alerting-on-slos/ (table 5-8; 1d/2h from its rules)."""
+"""Long windows and shares of https://sre.google/workbook/alerting-on-slos/ (table 5-8). The short windows are
+fewer:
+5m ends a page soon, with six minutes in which it keeps firing instead of 30m; 6h for tickets, which 2h would raise
+again and again at twice the budget's pace."""
 
 
 class Alerting(Value):
     """Alert settings of an objective; `alerting: off` is short for `enabled: false`.
 
-    `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
-    budget with `confidence` (one-sided score test), so that one failure at night pages nobody. `name`, `labels` and
+    `min_failures` events must have failed within a tier's long window, so that one failure at night pages nobody. A
+    ticket at the pace that just spends the budget also needs to exceed it with `confidence`. `name`, `labels` and
     `annotations` (by tier, beside those of the objective) keep the routes of alerts that were there before.
     """
 
@@ -133,14 +131,6 @@ class Alerting(Value):
         for field in ("severities", "labels", "annotations"):
             if unknown := sorted(set(getattr(self, field)) - set(tiers)):
                 yield f"{field} name tiers that do not exist: {', '.join(unknown)}"
-
-
-class Unknown(Value):
-    """The reaction to a group without data: alert, alert and count it as failed, or neither."""
-
-    policy: Literal["alert", "bad", "ignore"] = "alert"
-    severity: names.Severity = "critical"
-    after: Duration = "10m"
 
 
 def _alerting(value: Any) -> Any:
@@ -170,6 +160,7 @@ RESERVED_LABELS = frozenset(
         names.STACK,
         names.EVENT,
         names.REASON,
+        names.THRESHOLD,
         "alertname",
         "model",
         "version",
@@ -197,7 +188,6 @@ class Objective(Value):
     alerting: Annotated[
         Alerting, BeforeValidator(_alerting, json_schema_input_type=bool | Literal["on", "off"] | Alerting)
     ] = Alerting()
-    unknown: Unknown = Unknown()
     exclusions: tuple[Exclusion, ...] = ()
 
     @model_validator(mode="after")
@@ -213,7 +203,6 @@ class Objective(Value):
                 *self._unsupported_settings(),
                 *self._label_conflicts(),
                 *self._override_conflicts(),
-                *self._window_conflicts(),
             )
         )
         return self
@@ -223,21 +212,16 @@ class Objective(Value):
         if "version" not in self.indicator.grouping and (
             "version" in self.group_by or not self.versions.everything
         ):
-            yield "this source knows no versions of a model: leave version out of group_by, and versions"
+            which = (
+                "readiness is of models"
+                if self.indicator.counts_time
+                else "this source knows no versions of a model"
+            )
+            yield f"{which}: leave version out of group_by, and versions"
         if self.alerting.name is not None and not self.indicator.names_alerts:
             yield (
                 f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
                 "inhibitions of this kind name"
-            )
-        if self.unknown.policy == "bad":
-            try:
-                self.indicator.unknown_pace()
-            except ValueError as error:
-                yield str(error)
-        if parse_seconds(self.unknown.after) >= self.window.seconds:
-            yield (
-                f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
-                "a group is forgotten: nothing would ever be called unknown; write minutes or hours"
             )
 
     def _label_conflicts(self) -> Iterator[str]:
@@ -257,14 +241,6 @@ class Objective(Value):
             not override.versions.everything for override in self.overrides
         ):
             yield "overrides choose by version, which group_by leaves out"
-
-    def _window_conflicts(self) -> Iterator[str]:
-        # With exclusions only windows of up to 5m are read from counters; longer ones are made of these.
-        for tier in self.alerting.tiers if self.exclusions else ():
-            for window in (tier.long, tier.short):
-                seconds = parse_seconds(window)
-                if seconds > parse_seconds(TILE) and seconds % parse_seconds(TILE):
-                    yield f"tier {tier.name}: with exclusions, {window} must be a multiple of {TILE}"
 
     def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
         """Return target and threshold (seconds) for a model version; None if the objective does not cover it.
@@ -288,6 +264,14 @@ class Objective(Value):
     def threshold_seconds(self) -> float | None:
         """The threshold of the indicator; None for a kind without one."""
         return self.indicator.threshold_seconds
+
+    @cached_property
+    def threshold_text(self) -> str:
+        """The threshold as written, and those of overrides; empty for a kind without one."""
+        others = [
+            f"{override.models}: {override.threshold}" for override in self.overrides if override.threshold
+        ]
+        return "; ".join((self.indicator.threshold_text, *others)) if self.indicator.threshold_text else ""
 
     @property
     def burn_alert(self) -> str:

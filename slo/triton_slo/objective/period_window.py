@@ -92,6 +92,15 @@ class CalendarWindow(Value):
         return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
 
 
+def calendar_window(words: str) -> CalendarWindow | None:
+    """Return the calendar window that has these words (`month, Europe/Berlin`), if they are of one."""
+    calendar, _, timezone = words.partition(", ")
+    try:
+        return CalendarWindow.model_validate({"calendar": calendar, "timezone": timezone or "UTC"})
+    except ValueError:
+        return None
+
+
 def _in_full(value: Any) -> Any:
     if isinstance(value, str):
         return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}

@@ -17,7 +17,7 @@ from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS
 from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import Alerting, Objective, Override, Tier, Unknown
+from triton_slo.objective.model import Alerting, Objective, Override, Tier
 from triton_slo.objective.period_window import CalendarWindow, Rolling
 from triton_slo.problem import Problem, by_line
 
@@ -143,7 +143,6 @@ _FIELD_FIXES = {
     "indicator": "write `errors`, or a mapping such as {kind: latency, threshold: 1s}",
     "alerting": "write a mapping such as {min_failures: 10}, or leave it out",
     "alerting.tiers.name": "use small letters, digits and _, at most 41, a letter first",
-    "unknown": "write a mapping such as {policy: ignore}, or leave it out",
     "exclusions": "write a list of {reason: ..., start: ..., end: ...}",
     "overrides": "write a list of {models: [...], target: ...}",
     "labels": "write a mapping such as {team: search}",
@@ -179,7 +178,6 @@ _FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
     ("overrides", "versions"): (Choice,),
     ("alerting",): (Alerting,),
     ("alerting", "tiers"): (Tier,),
-    ("unknown",): (Unknown,),
     ("exclusions",): (Exclusion,),
 }
 """Path in an objective -> the classes that have its fields; those of the indicator depend on its kind."""

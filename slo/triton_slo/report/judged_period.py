@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from triton_exporter.common.duration import in_words
 from triton_slo.fields import error_budget
+from triton_slo.report.counted_events import STEP_SECONDS, RecordedGroup
 from triton_slo.report.period_outcome import RESULTS, JudgedGroup, ObjectiveOutcome, Result
 from triton_slo.report.recorded_events import RecordedObjective
-from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup
 from triton_slo.verdict.group_status import points
 
 
-def outcome(recorded: RecordedObjective, *, unknown_is_failed: bool = False) -> ObjectiveOutcome:
-    """Judge what was recorded of an objective; `unknown_is_failed`: its unknown time already counts as failed."""
-    groups = (_judge_group(recorded, group, unknown_is_failed) for group in recorded.groups)
+def outcome(recorded: RecordedObjective) -> ObjectiveOutcome:
+    """Judge what was recorded of an objective."""
+    groups = (_judge_group(recorded, group) for group in recorded.groups)
     order = sorted(
         groups, key=lambda group: (RESULTS.index(group.result), -(group.budget_spent or 0.0), group.name)
     )
     return ObjectiveOutcome(recorded.slo, recorded.owner, recorded, tuple(order))
 
 
-def _judge_group(objective: RecordedObjective, group: RecordedGroup, unknown_is_failed: bool) -> JudgedGroup:
-    missing = _paused_seconds(objective, group) + (0.0 if unknown_is_failed else group.unknown_seconds)
+def _judge_group(objective: RecordedObjective, group: RecordedGroup) -> JudgedGroup:
+    missing = _paused_seconds(objective, group) + group.unknown_seconds
     sli = 1 - group.error / group.total if group.total else None
     spent = None if sli is None or group.target is None else (1 - sli) / error_budget(group.target)
     result, reason = _result(objective, group, missing)
@@ -49,8 +49,6 @@ def _paused_seconds(objective: RecordedObjective, group: RecordedGroup) -> float
 
 def _result(objective: RecordedObjective, group: RecordedGroup, missing: float) -> tuple[Result, str]:
     """Return the result of a group, and why it is unknown where it is."""
-    if group.restarted:
-        return "unknown", "its running sum began again, and the events before are not known"
     if group.target is None:
         return "unknown", "no target was recorded"
     if not group.total:

@@ -1,6 +1,6 @@
 """Recorded events of objectives over a period, with time without records, unknown and excluded time.
 
-Events are differences of running sums: see `summed_events`.
+Events are the growth of counters: see `counted_events`.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
+from triton_slo.objective.periods import Period
 from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus.client import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers
+from triton_slo.report.counted_events import STEP_SECONDS, CountedEvents, RecordedGroup
 from triton_slo.report.reported_period import ReportedPeriod
-from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup, RunningSums
-from triton_slo.rules.periods import Period
 
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
@@ -134,8 +133,7 @@ def _read_period(
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    every_pause = list(chain.from_iterable(pauses.values()))
-    sums = RunningSums.queried(prometheus, period, every_pause, matchers)
+    counted = CountedEvents(prometheus, period, matchers)
     records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
         own = records.of(info)
@@ -152,13 +150,13 @@ def _read_period(
             recorded_until=max(recorded),
             pauses=pauses[info],
             excluded=own.excluded_seconds(),
-            groups=own.completed(sums.of(info.slo, set(info.fixed), period, pauses[info])),
+            groups=own.completed(counted.of(info.slo, set(info.fixed), pauses[info])),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Samples beside the running sums, over a period: of many objectives, or of one."""
+    """Samples beside the counters, over a period: of many objectives, or of one."""
 
     unknown: Sequence[Sample]
     excluded: Sequence[Sample]
@@ -171,7 +169,7 @@ class _Records:
         length = round(period.end - period.start)
         hourly = f"[{length}s:1h]"
         queries = (
-            _steps_query(names.UNKNOWN, matchers, length),
+            _steps_query(names.ALERTS, _UNKNOWN, length),
             _steps_query(names.SLI_EXCLUDED, matchers, length),
             f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
             f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
@@ -181,17 +179,13 @@ class _Records:
     def of(self, info: _Info) -> _Records:
         """Return those of one objective."""
         fixed = {(names.SLO, info.slo), *info.fixed}
-        return _Records(
-            *(
-                [sample for sample in samples if fixed <= set(sample.labels.items())]
-                for samples in (
-                    self.unknown,
-                    self.excluded,
-                    self.sources,
-                    self.estimate_errors,
-                )
-            )
+        excluded, sources, errors = (
+            [sample for sample in samples if fixed <= set(sample.labels.items())]
+            for samples in (self.excluded, self.sources, self.estimate_errors)
         )
+        # The alert on a model that is gone is about all of its objectives.
+        unknown = [sample for sample in self.unknown if sample.labels.get(names.SLO, info.slo) == info.slo]
+        return _Records(unknown, excluded, sources, errors)
 
     def excluded_seconds(self) -> dict[str, float]:
         """Return the excluded time by reason."""
@@ -201,27 +195,34 @@ class _Records:
         self, groups: Iterable[tuple[names.GroupLabels, RecordedGroup]]
     ) -> tuple[RecordedGroup, ...]:
         """Return an objective's groups with their unknown time, sources and error of estimates."""
-        unknown, sources = (
-            defaultdict[names.GroupLabels, float](float),
-            defaultdict[names.GroupLabels, set[str]](set),
-        )
-        for sample in self.unknown:
-            # A group can be unknown for two reasons at once; the longer time is surely unknown.
-            unknown[names.group_of(sample.labels)] = max(
-                unknown[names.group_of(sample.labels)], sample.value * STEP_SECONDS
-            )
+        sources = defaultdict[names.GroupLabels, set[str]](set)
         for sample in self.sources:
             sources[names.group_of(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
         errors = {names.group_of(sample.labels): sample.value for sample in self.estimate_errors}
         return tuple(
             replace(
                 counted,
-                unknown_seconds=unknown[group],
+                # A group can be unknown for two reasons at once; the longer time is surely unknown.
+                unknown_seconds=max(
+                    (
+                        sample.value * STEP_SECONDS
+                        for sample in self.unknown
+                        if all(
+                            sample.labels.get(label, "") == value
+                            for label, value in group
+                            if label == "model"
+                        )
+                    ),
+                    default=0.0,
+                ),
                 sources=tuple(sorted(sources[group] - {""})),
                 estimate_error=errors.get(group),
             )
             for group, counted in groups
         )
+
+
+_UNKNOWN = Matchers((f'alertname=~"{names.UNKNOWN_ALERT}|{names.UNMEASURED_ALERT}"', 'alertstate="firing"'))
 
 
 def _steps_query(name: str, matchers: Matchers, seconds: int) -> str:

@@ -37,10 +37,7 @@ def _outcomes(
 ) -> Iterator[ObjectiveOutcome]:
     filed = {objective.name: objective for objective in objectives}
     recorded = recorded_objectives(prometheus, reported, now, timezone)
-    for events in recorded:
-        objective = filed.get(events.slo)
-        counted = objective is not None and objective.unknown.policy == "bad"
-        yield outcome(events, unknown_is_failed=counted)
+    yield from map(outcome, recorded)
     if recorded:
         for name in sorted(filed.keys() - {objective.slo for objective in recorded}):
             yield ObjectiveOutcome(name, filed[name].owner, None)

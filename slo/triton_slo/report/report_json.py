@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.objective.periods import Period
 from triton_slo.report.period_outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, restrictions, tally
-from triton_slo.rules.periods import Period
 
 
 def document(report: PeriodReport) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
-from triton_slo.burn.amounts import ratio
+from triton_slo.amounts import ratio
 from triton_slo.problem_words import count
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.report.period_outcome import (

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Literal
 
 from triton_slo.objective.period_window import CalendarWindow
+from triton_slo.objective.periods import Period, period_at
 from triton_slo.objective.zone import time_zone
-from triton_slo.rules.periods import Period, period_at
 
 FORMS = "2026-10, 2026-Q3, last-month, this-month, last-quarter or this-quarter"
 _NAMED = re.compile(r"([12][0-9]{3})-(?:(0[1-9]|1[0-2])|Q([1-4]))")

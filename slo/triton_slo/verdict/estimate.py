@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed
-from triton_slo.burn.amounts import budget_left
-from triton_slo.burn.condition import burns
+from triton_slo.amounts import budget_left
 from triton_slo.fields import error_budget
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.common.sources import CAVEATS, HIDING
@@ -75,18 +74,6 @@ def settled_by(row: GroupStatus, source: str) -> str:
     )
     native = indicator_class(row.indicator).exact_with(time_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
-
-
-def no_page_because(row: GroupStatus) -> str:
-    """Return why a burning group pages nobody, and the remedy; empty where no error prevents a page."""
-    if not row.within_error or not burns(row.burn_now):
-        return ""
-    error = "" if row.estimate_error is None else f" ({either_way(row.estimate_error)})"
-    settled = settled_by(row, next(iter(row.caveats), "decomposed"))
-    return (
-        f"but only within the error of the estimate{error}: it raises a ticket if it lasts, and does not "
-        f"page ({', '.join(row.within_error)}); to fix this, {settled}"
-    )
 
 
 def _traces_needed(row: GroupStatus) -> int:

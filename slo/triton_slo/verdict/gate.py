@@ -11,14 +11,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from triton_exporter.common.duration import DAY, in_words
-from triton_slo.burn.amounts import budget_left, burn_rate
-from triton_slo.burn.condition import burns
+from triton_slo.amounts import budget_left, burn_rate
 from triton_slo.indicators.common.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.group_status import GroupStatus, either_way
+from triton_slo.verdict.group_status import GroupStatus, burns, either_way
 from triton_slo.verdict.judgement import FailureEvidence, Firing, GateLimits, Judgement
 
 BUT = ", but "
@@ -240,10 +239,9 @@ def _verdict(
         return "hold", f"unknown: {row.unknown}{_settings_to_change(row)}"
     if stale := _stale_verdict(row, age, limits):
         return stale
-    unpaged = estimate.no_page_because(row)
-    if firing or unpaged:
-        tickets = f": {', '.join(alert.tier for alert in firing)}" if firing else ""
-        return "hold", f"the error budget burns{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
+    if firing:
+        tickets = ", ".join(alert.tier for alert in firing)
+        return "hold", f"the error budget burns: {tickets}{_pace(row)}"
     if row.budget_left is None:
         return "hold", "no events in the whole period"
     left = f"budget left: {budget_left(row.budget_left)}{_recorded_only(row)}"
@@ -274,15 +272,18 @@ def _settings_to_change(row: GroupStatus) -> str:
 
 
 def _stale_verdict(row: GroupStatus, age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
-    if age is not None and age <= limits.max_age_seconds:
-        return None
-    if row.retired:
-        return "hold", "the model was unloaded or replaced; load it again, or judge other groups (--version)"
+    if row.retired:  # also where an exporter is fresh: it does not count what a gateway counts
+        return "hold", (
+            "the model was unloaded or replaced; load it again, or judge other groups (--version); "
+            "if it serves, check that what counts it is scraped"
+        )
     if age is None:
         return "hold", (
             "the age of the data is unknown: the exporter exports no series of this model; "
             "check that the exporter is scraped"
         )
+    if age <= limits.max_age_seconds:
+        return None
     return "hold", (
         f"the data is {age:.0f} s old, and at most {limits.max_age_seconds:.0f} s are allowed "
         "(--max-age); check that the exporter can read Triton's metrics"

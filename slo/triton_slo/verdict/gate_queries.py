@@ -12,9 +12,8 @@ from triton_slo.promql import Matchers
 from triton_slo.verdict.canary import EventCount
 from triton_slo.verdict.judgement import Firing
 
-COMPARISON_SLICE = "5m"
-"""Nominal window whose recorded rates cut a comparison into slices."""
 COMPARISON_SLICE_SECONDS = 300.0
+"""Length of the slices into which a comparison is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +79,14 @@ def slices(
         _by_time(prometheus.range(_events_query(slo, group, event), first, end, COMPARISON_SLICE_SECONDS))
         for event in (names.ERROR, names.TOTAL)
     )
-    return tuple(
-        EventCount(min(bad.get(at, 0.0), rate) * COMPARISON_SLICE_SECONDS, rate * COMPARISON_SLICE_SECONDS)
-        for at, rate in sorted(total.items())
-    )
+    return tuple(EventCount(min(bad.get(at, 0.0), events), events) for at, events in sorted(total.items()))
 
 
 def _events_query(slo: str, group: Mapping[str, str], event: str) -> str:
     matchers = Matchers()
     for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
         matchers = matchers.equal(label, value)
-    return f"sum ({names.sli_events(COMPARISON_SLICE)}{matchers})"
+    return f"sum (increase({names.COUNTER}{matchers}[{round(COMPARISON_SLICE_SECONDS)}s]))"
 
 
 def _by_time(recorded: Sequence[Series]) -> dict[float, float]:

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Literal
 
 from triton_slo import names
-from triton_slo.burn.condition import burns
 from triton_slo.indicators.common.sources import caveat_words, caveats_of
+from triton_slo.objective.model import SUSTAINABLE
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
@@ -69,12 +69,11 @@ class GroupStatus:
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
     """Error, either way, of an estimated share of the last hour."""
-    within_error: tuple[str, ...] = ()
-    """Page tiers that do not page because of `estimate_error`."""
     seen_seconds_ago: float | None = None
     """Age of the series that are read."""
     retired: bool = False
-    """Whether it was unloaded on purpose or replaced, so that no data is expected."""
+    """Whether it is counted no more, and no alert says that it should be: unloaded on purpose, replaced,
+    removed."""
     history_seconds: float | None = None
     """Recorded time where it is less than the period (so far): ratios and budget are of that time and at most an
     hour before."""
@@ -134,6 +133,11 @@ class GroupStatus:
         if self.burn_now is None:
             return "idle"
         return "burning" if burns(self.burn_now) else "ok"
+
+
+def burns(rate: float | None) -> bool:
+    """Return whether a burn rate uses up its budget before the period ends; no events burn nothing."""
+    return rate is not None and rate > SUSTAINABLE
 
 
 def points(share: float) -> str:

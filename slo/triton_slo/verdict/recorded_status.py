@@ -12,47 +12,41 @@ from typing import NamedTuple
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
-from triton_slo.burn.amounts import WHOLE_PERIOD
+from triton_slo.amounts import WHOLE_PERIOD
 from triton_slo.fields import error_budget
 from triton_slo.indicators import indicator_class
 from triton_slo.prometheus.client import Sample
 from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
 
 _PACE = "1h"
-_FRESH_SECONDS = 300.0
-"""Lookback of Prometheus: series that were last seen longer ago are gone."""
+_NOW = "5m"
 _ERROR_PREFIX = names.sli_error("")
 _PLAIN = (
     names.OBJECTIVE_RATIO,
     names.THRESHOLD_SECONDS,
     names.PERIOD_DAYS,
-    names.PERIOD_START,
-    names.PERIOD_END,
-    names.CURRENT_BURN_RATE,
-    names.PERIOD_BURN_RATE,
     names.PERIOD_BUDGET_REMAINING,
     names.INFO,
-    names.LAST_SEEN,
-    names.RETIRED,
-    names.UNKNOWN,
     names.SLI_EXCLUDED,
     names.SLI_SOURCE,
     names.ESTIMATE_ERROR,
-    names.WITHIN_ERROR,
     names.CAUSE_SHARE,
-    names.SLI_EVENTS_SINCE,
+    names.COUNTER,
+    names.COUNTER_SINCE,
 )
-
-_OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
-"""Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
-"""Of events only the totals are read, for the length of the history; other series have no such label."""
+"""Of events only the totals are read, to see whether a group is counted; other series have no such label."""
 SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.RECORDED_HERE}, {_NO_ERRORS}}}'
 """PromQL for all recorded series that `group_statuses` reads, in one question."""
 
-
+AGE = "age_seconds"
+UNKNOWN_SECONDS = "unknown_seconds"
 UNKNOWN_TIME = "unknown_in_period_seconds"
-"""Name under which `verdict.status` passes the seconds a group was unknown; nothing records it."""
+PERIOD_START = "period_start"
+PERIOD_END = "period_end"
+"""Names under which `verdict.status` passes what it asks for besides: nothing records them."""
+_OF_OBJECTIVE = (names.PERIOD_DAYS, PERIOD_START, PERIOD_END)
+"""Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 
 
 def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
@@ -73,12 +67,13 @@ class _SamplesByGroup:
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._values: dict[_GroupKey, dict[str, float]] = defaultdict(dict)
-        self._labels: dict[_GroupKey, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._sources: dict[_GroupKey, list[str]] = defaultdict(list)
         self._causes: dict[tuple[str, names.GroupLabels], list[tuple[str, float]]] = defaultdict(list)
         self._infos: dict[str, str] = {}
         self._objectives: dict[_GroupKey, dict[str, float]] = defaultdict(dict)
         self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
+        self._unknown: list[tuple[str, Mapping[str, str], str, str, float]] = []
         self._at = 0.0
         for sample in samples:
             self._put_sample(sample)
@@ -98,6 +93,13 @@ class _SamplesByGroup:
             # An exclusion is about the whole objective; its other labels are those of all series (a selector's).
             self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
+        if name in (UNKNOWN_SECONDS, UNKNOWN_TIME):
+            # The alert on a model that is gone is about all of its objectives, and has no label of them.
+            self._unknown.append((slo, labels, labels.get(names.REASON, "vanished"), name, sample.value))
+            if slo:  # an objective that cannot be measured has no other series of this group
+                known = [(label, labels[label]) for label in names.GROUPING if label in labels]
+                self._values.setdefault(_GroupKey(slo, indicator, tuple(sorted(known))), {})
+            return
         finite = math.isfinite(sample.value)
         if name == names.CAUSE_SHARE:
             if finite:
@@ -110,15 +112,13 @@ class _SamplesByGroup:
             self._not_finite[slo].append((set(group), name))
             return
         values[name] = sample.value
-        for label in (names.REASON, names.SOURCE, names.TIER):
-            if label in labels:
-                self._labels[key][label].append(labels[label])
+        if names.SOURCE in labels:
+            self._sources[key].append(labels[names.SOURCE])
 
     def entries(self) -> list[_GroupKey]:
         """Return every objective and group there is; an objective without any group still has one entry.
 
-        A model that Triton lists and never loaded has no version; once it loads, its versions replace it. A
-        retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
+        A group that is not counted any more has an entry where it had events in the period.
         """
         grouped = self._groups()
         covered = defaultdict[str, list[set[tuple[str, str]]]](list)
@@ -136,55 +136,52 @@ class _SamplesByGroup:
         ]
 
     def _groups(self) -> list[_GroupKey]:
-        versioned = {
-            key._replace(group=tuple(pair for pair in key.group if pair[0] != "version"))
-            for key in self._values
-            if "version" in dict(key.group)
-        }
         return [
             key
-            for key in self._values
+            for key, values in self._values.items()
             if key.group
-            and not ((key in versioned or self._retired(key)) and self._was_never_active(key))
-            and not self._only_counted(key)
+            and (
+                values.keys() & {names.COUNTER, names.PERIOD_BUDGET_REMAINING}
+                or self._unknown_of(key)
+                or self._non_finite_reasons(key)
+            )
         ]
 
-    def _was_never_active(self, key: _GroupKey) -> bool:
-        """Return whether a group has neither a budget nor an unknown state: a listed model that never served."""
-        return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
-
-    def _only_counted(self, key: _GroupKey) -> bool:
-        """Return whether a group has counters alone: Triton keeps those of failures after it unloads a model."""
-        return self._values[key].keys() == {names.SLI_EVENTS_SINCE}
-
-    def _retired(self, key: _GroupKey) -> bool:
-        # A group that serves again is seen later than it was retired.
-        values = self._values[key]
-        seen = values.get(names.LAST_SEEN, math.inf)
-        return values.get(names.RETIRED, -math.inf) >= seen
+    def _unknown_of(self, key: _GroupKey, name: str = UNKNOWN_SECONDS) -> list[tuple[str, float]]:
+        """Return the reasons for not knowing a group, with the seconds."""
+        return [
+            (reason, seconds)
+            for slo, about, reason, named, seconds in self._unknown
+            if named == name
+            and slo in ("", key.slo)
+            and all(
+                about.get(label, value if label != "model" else "") == value for label, value in key.group
+            )
+        ]
 
     def group_status(self, key: _GroupKey) -> GroupStatus:
         """Return all that is known about one group of an objective."""
         slo, indicator, group = key
         own = self._values[key]
         known = {**self._values_of_objective(key), **own}
-        target, burn_now = known.get(names.OBJECTIVE_RATIO), known.get(names.CURRENT_BURN_RATE)
-        spent, left = _spent_and_left(known)
+        target, counted = known.get(names.OBJECTIVE_RATIO), names.COUNTER in own
+        left = known.get(names.PERIOD_BUDGET_REMAINING)
         burn = {} if target is None else _burn_rates(own, error_budget(target))
-        seen, period_end = own.get(names.LAST_SEEN), known.get(names.PERIOD_END)
+        burn_now = burn.pop(_NOW, None)
+        period_end = known.get(PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
         lasts, seconds = _budget_lasts(left, burn.get(_PACE, burn_now), known.get(names.PERIOD_DAYS), ends_in)
-        reasons = self._labelled(key, names.REASON)
-        unknown = (*reasons, *self._non_finite_reasons(key))
-        # There is no ratio without events, nor without series; only in the first case was the group just seen.
-        idle = burn_now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
+        gone = self._unknown_of(key)
+        unknown = (*(reason for reason, _ in gone), *self._non_finite_reasons(key))
+        # There is no ratio without events, nor without series; only in the first case is the group counted.
+        idle = burn_now is None and counted
         return GroupStatus(
             slo=slo,
             indicator=indicator,
             group=dict(group),
             target=target,
             threshold_seconds=known.get(names.THRESHOLD_SECONDS),
-            sli=None if spent is None or target is None else _good_share(spent, target),
+            sli=None if left is None or target is None else _good_share(1 - left, target),
             burn_now=burn_now,
             burn=burn,
             budget_left=left,
@@ -192,22 +189,19 @@ class _SamplesByGroup:
             lasts=lasts,
             period_ends_in_seconds=ends_in,
             unknown_reasons=unknown or (() if idle or left is not None else ("no data",)),
-            unknown_seconds=self._at - seen if reasons and seen is not None else None,
-            unknown_in_period_seconds=own.get(UNKNOWN_TIME),
+            unknown_seconds=max((seconds for _, seconds in gone), default=None),
+            unknown_in_period_seconds=max(
+                (seconds for _, seconds in self._unknown_of(key, UNKNOWN_TIME)), default=None
+            ),
             idle=idle and not unknown,
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
             causes=self._cause_split(indicator, group),
-            sources=self._labelled(key, names.SOURCE),
+            sources=tuple(sorted(set(self._sources[key]))),
             estimate_error=own.get(names.ESTIMATE_ERROR),
-            within_error=self._labelled(key, names.TIER),
-            seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
-            retired=self._retired(key),
-            history_seconds=self._short_history_seconds(own.get(names.SLI_EVENTS_SINCE), known),
+            seen_seconds_ago=own.get(AGE),
+            retired=not counted and not gone,
+            history_seconds=self._short_history_seconds(own.get(names.COUNTER_SINCE), known),
         )
-
-    def _labelled(self, key: _GroupKey, label: str) -> tuple[str, ...]:
-        """Return the values that a label has on a group's series."""
-        return tuple(sorted(set(self._labels[key][label])))
 
     def _non_finite_reasons(self, key: _GroupKey) -> list[str]:
         """Return why nothing is known of a group with a value that no rule of ours records."""
@@ -227,7 +221,7 @@ class _SamplesByGroup:
         days = values.get(names.PERIOD_DAYS)
         if since is None or days is None:
             return None
-        start = values.get(names.PERIOD_START)
+        start = values.get(PERIOD_START)
         passed = days * DAY if start is None else max(1.0, self._at - start)
         reached = max(0.0, self._at - since)
         return reached if reached < WHOLE_PERIOD * passed else None
@@ -235,14 +229,6 @@ class _SamplesByGroup:
     def _cause_split(self, indicator: str, group: names.GroupLabels) -> tuple[tuple[str, float], ...]:
         split = indicator_class(indicator).cause_split
         return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
-
-
-def _spent_and_left(known: Mapping[str, float]) -> tuple[float | None, float | None]:
-    """Return the shares of the budget that are spent and left; one that is not recorded follows from the other."""
-    spent, left = known.get(names.PERIOD_BURN_RATE), known.get(names.PERIOD_BUDGET_REMAINING)
-    if left is None and spent is not None:
-        return spent, 1 - spent
-    return (1 - left if spent is None and left is not None else spent), left
 
 
 def _good_share(spent: float, target: float) -> float:

@@ -127,25 +127,13 @@ def test_list_is_a_word_like_show(
     assert plain == printed(capsys, *before, "list", "--data", str(tmp_path), *after)
 
 
-@pytest.mark.parametrize(
-    ("cause", "largest", "words"),
-    [
-        ("state:unknown 100%", "", "Triton does not answer"),
-        ("state:unavailable 80%", "loading", "loading"),
-        ("", "", "not known"),
-    ],
-)
+@pytest.mark.parametrize(("largest", "words"), [("loading", "loading"), ("", "not known")])
 def test_a_cause_that_the_message_named_is_known_the_morning_after(
-    store: Store,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    cause: str,
-    largest: str,
-    words: str,
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], largest: str, words: str
 ) -> None:
-    """A burn alert has its cause in an annotation, or in its evidence: in `show` and the summary."""
+    """A burn alert has its cause in its evidence: in `show` and the summary."""
     body = json.loads(body_of("m", {"m1": SATURDAY}, {}, "critical", group="m"))
-    body["alerts"][0]["annotations"]["cause"] = cause
+    body["alerts"][0]["annotations"].pop("cause", None)
     body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
     store.receive(parse(json.dumps(body).encode()), SATURDAY + OPENED_LATER)
     [recorded] = list_incidents(tmp_path)

@@ -11,18 +11,16 @@ import pytest
 
 from support import history
 from support.history import Series
+from support.recorded_group import group_labels, recorded_group
 from triton_alerts.bridge.evidence.changes import source as last_changes
 from triton_alerts.bridge.evidence.gpus import source as gpu_state
 from triton_alerts.bridge.evidence.objective_budget import source as from_prometheus
 from triton_alerts.bridge.evidence.servers import ready_text
 from triton_alerts.bridge.evidence.servers import source as serving
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, SourceFacts
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
-from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
+from triton_exporter.catalogue import gpu, state
 from triton_slo import names
-from triton_slo.artifact import Options
-from triton_slo.generate import artifacts
-from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 
@@ -210,44 +208,32 @@ def test_a_model_on_no_gpu_shows_nothing_of_gpus(made_prometheus: tuple[Promethe
     assert [] == gpu_lines(made_prometheus, model="calm", instance="a")
 
 
-def traffic(now: float) -> Iterator[Series]:
-    """Two hours at 10 requests/s, of which one in two hundred fails in the backend."""
-    base = {"job": EXPORTER_JOB, "instance": "a", "model": "ranker", "version": "3"}
-    start = now - 2 * HOURS
-    yield triton.REQUEST_SUCCESS.name, base, history.counter(start, now, STEP, 9.95)
-    failed = base | {"reason": "BACKEND"}
-    yield triton.REQUEST_FAILURE.name, failed, history.counter(start, now, STEP, 0.05)
-
-
-def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_path: Path) -> None:
+def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> None:
     """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
     now = time.time() // STEP * STEP
-    objective = Objective(name="errors", target=0.99, indicator="errors")
-    rules = {
-        artifact.name: artifact.text
-        for artifact in artifacts([objective], Options())
-        if artifact.part == "rules"
-    }
+    times = [now - 2 * HOURS + at for at in range(0, int(2 * HOURS) + 1, STEP)]
+    own = group_labels("errors", "ranker", "3")
+    objective = group_labels("errors")
+    series = [
+        *recorded_group(own, times, target=0.99, burn=0.5, left=0.5, since=now - 2 * HOURS),
+        *recorded_group(objective, times, days=30.0),
+        (names.INFO, {**objective, "target": "0.99", "window": "30d"}, [(at, 1.0) for at in times]),
+        (
+            names.CAUSE_SHARE,
+            {names.INDICATOR: "errors", "model": "ranker", "version": "3", names.CAUSE: "failure:BACKEND"},
+            [(at, 1.0) for at in times],
+        ),
+    ]
     incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
-    with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
-        known = wait_for_facts(Prometheus(Access(url)), incident)
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
 
     facts = dict(known.facts)
     assert "0.5x the allowed rate" == facts["Burn rate"]
-    assert re.fullmatch(r"50\.0% \(only [0-9ms ]+ of data\)", facts["Budget left"])
+    assert re.fullmatch(r"50\.0% \(only [0-9hms ]+ of data\)", facts["Budget left"])
     assert "99 % of requests without an error over 30d" == facts["Objective"]
     assert "BACKEND 100%" == facts["Causes"]
     assert "The model's own code fails" in known.first_step
-
-
-def wait_for_facts(prometheus: Prometheus, incident: Incident) -> SourceFacts:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        known = from_prometheus(prometheus)(incident)
-        if len(known.facts) == 4:
-            return known
-        time.sleep(0.5)
-    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {known}")
 
 
 @pytest.mark.parametrize(

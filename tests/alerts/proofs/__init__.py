@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alerts.proofs import gpu, lifecycle, llm, meta, traffic
+from alerts.proofs import gpu, lifecycle, llm, meta, traffic, unknown
 from alerts.proofs.proof import Proof, missing
 from triton_alerts.catalogue import ALERTS
 
@@ -10,6 +10,6 @@ WITHOUT_SERIES = frozenset({"Watchdog", "TritonExporterAbsent"})
 """Alerts that fire just because there are no series."""
 
 PROOFS: tuple[Proof, ...] = (
-    *(proof for family in (lifecycle, traffic, llm, gpu, meta) for proof in family.PROOFS),
+    *(proof for family in (lifecycle, traffic, llm, gpu, meta, unknown) for proof in family.PROOFS),
     *(missing(alert) for alert in ALERTS if alert.name not in WITHOUT_SERIES),
 )

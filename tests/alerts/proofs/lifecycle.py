@@ -51,6 +51,50 @@ REPLICAS = (
     quiet("TritonModelReplicasLow", "leaves a model that nobody serves to the page", _replicas(0), "15m"),
 )
 
+_SECOND = series(state.MODEL_STATE, VERSION, version="2", state="unavailable")
+_SECOND_READY = series(state.MODEL_READY, VERSION, version="2")
+_BOTH = {_READY: "1x100", _SECOND_READY: "1x19 0x80", _SECOND: "0x19 1x80"}
+"""Version 2 is lost after five minutes, version 1 serves on."""
+
+VERSIONS = (
+    fires(
+        "TritonModelVersionLost",
+        "fires when one of two versions is unavailable everywhere",
+        _BOTH,
+        "6m30s",
+        Fires({**only(MODEL, "model"), "version": "2"}),
+    ),
+    boundary("TritonModelVersionLost", "is quiet for the first minute", _BOTH, "5m45s"),
+    quiet(
+        "TritonModelVersionLost",
+        "is quiet while another server has the version ready",
+        {**_BOTH, series(state.MODEL_READY, VERSION, **_ELSEWHERE, version="2"): "1x100"},
+        "15m",
+    ),
+    quiet(
+        "TritonModelVersionLost",
+        "is quiet when the version was unloaded on purpose",
+        {
+            _READY: "1x100",
+            _SECOND_READY: "1x19 0x80",
+            series(state.MODEL_STATE, VERSION, version="2", state="unloaded"): "0x19 1x80",
+        },
+        "15m",
+    ),
+    quiet(
+        "TritonModelVersionLost",
+        "leaves a model that nobody serves to the page",
+        {**_BOTH, _READY: "1x19 0x80"},
+        "15m",
+    ),
+    reset(
+        "TritonModelVersionLost",
+        "is quiet when the version is ready again within a minute",
+        {**_BOTH, _SECOND_READY: "1x19 0x2 1x80", _SECOND: "0x19 1x2 0x80"},
+        "15m",
+    ),
+)
+
 MODELS = (
     fires(
         "TritonModelLoadFailed",
@@ -522,4 +566,4 @@ SERVERS = (
     ),
 )
 
-PROOFS = (*MODELS, *REPLICAS, *SERVERS)
+PROOFS = (*MODELS, *VERSIONS, *REPLICAS, *SERVERS)

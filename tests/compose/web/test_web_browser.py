@@ -133,7 +133,7 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             group_labels(LONG, LONG, indicator="latency"),
             (end - 60, end),
             since=end - 600,
-            sums=(lambda at: 500.0 * (at == end), lambda at: 900.0 * (at == end)),
+            events=(500 / 60, 900 / 60),
         ),
     ]
     with (

@@ -417,11 +417,11 @@ def test_what_if_shows_the_budget_the_alerts_and_the_doubts(site: str) -> None:
     page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", models="ranker")
 
     text = text_of(page)
-    assert "1 group from 2025-10-08 21:0" in text
+    assert re.search("1 group from 2025-10-08 2[01]:", text)
     assert "1 would have spent its budget." in text
     assert re.search(r"ranker version 1 99\.00% 500ms 7,\d\d\d of 43\d,\d\d\d 1\.6\dx spent", text)
     assert re.search(r"1 page, \d tickets?", text)
-    assert "there is data of 12h, and the window has 30d" in text
+    assert re.search("there is data of 12h( 1m)?, and the window has 30d", text)
     assert "100.0%" in text_of(_shown(site, "/what-if", base="latency", history="1d", models="ranker"))
 
 

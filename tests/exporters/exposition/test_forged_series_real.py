@@ -26,8 +26,8 @@ up 0
 ALERTS{{alertname="TritonDown",alertstate="firing",severity="critical"}} 1
 ALERTS_FOR_STATE{{alertname="TritonDown",severity="critical"}} 1
 scrape_samples_scraped 1
-# TYPE {names.CURRENT_BURN_RATE} gauge
-{names.CURRENT_BURN_RATE}{{slo="errors"}} 99
+# TYPE {names.PERIOD_BUDGET_REMAINING} gauge
+{names.PERIOD_BUDGET_REMAINING}{{slo="errors"}} 99
 {names.RECORDED_PREFIX}anything 1
 # TYPE {state.MODEL_READY} gauge
 {state.MODEL_READY}{{model="a",version="1"}} 1
@@ -51,7 +51,7 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
         actual = _stored(prometheus, tmp_path, target.port, exporter)
         page = exporter.scrape()
 
-    series = ("up", "ALERTS", "ALERTS_FOR_STATE", names.CURRENT_BURN_RATE)
+    series = ("up", "ALERTS", "ALERTS_FOR_STATE", names.PERIOD_BUDGET_REMAINING)
     assert [0.0, 1.0, 1.0, 99.0] == [actual.get(("bare", name)) for name in series]
     assert [1.0, None, None, None] == [actual.get(("exporter", name)) for name in series]
     assert 7 == actual["exporter", str(triton.INFERENCE_COUNT)]

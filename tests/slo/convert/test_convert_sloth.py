@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
+from triton_slo import expression
 from triton_slo.artifact import Options
-from triton_slo.burn.burn_alerts import alert_rules
 from triton_slo.convert import queries
 from triton_slo.indicators import Custom
-from triton_slo.rules.plan import Plan
+from triton_slo.plan import Plan
+from triton_slo.rules import groups
 from tritonwatch.cli import main
 
 PAGED = """\
@@ -29,11 +31,9 @@ PAGED = """\
   - name: speed
     objective: 99
     sli:
-      raw:
-        error_ratio_query: |
-          sum by (region) (rate(slow_total[{{.window}}]))
-          /
-          sum by (region) (rate(orders_total[{{.window}}]))
+      events:
+        error_query: sum by (region) (rate(slow_total[{{.window}}]))
+        total_query: sum by (region) (rate(orders_total[{{.window}}]))
 """
 
 
@@ -45,8 +45,8 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
     assert ("checkout-orders", 0.999, "30d") == (objective.name, objective.target, objective.window.nominal)
     assert (
         Custom(
-            errors='sum(rate(orders_total{outcome="failed"}[{{window}}]))',
-            total="sum(rate(orders_total[{{window}}]))",
+            error='orders_total{outcome="failed"}',
+            total="orders_total",
         )
         == objective.indicator
     )
@@ -71,7 +71,7 @@ def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.C
         f"note: {source}:14: slos[0].alerting.annotations.summary: alerts write the annotation summary"
         in printed
     )
-    assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in printed
+    assert f"{source}:25: slos[1].colour: not known, or of no use here; instead: left out" in printed
     assert all("instead: " in line for line in printed.splitlines() if line.startswith(str(source)))
     objectives = converted(tmp_path)
     orders = objectives["checkout-orders"]
@@ -116,7 +116,6 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
             SLOTH.replace('failed"}[', 'failed"}}['),
             "in.yaml:9: slos[0].sli.events.error_query: not PromQL",
         ),
-        (SLOTH.replace("rate(orders_total[{{ .window }}])", "x"), "total_query: it has no {{.window}}"),
         (SLOTH.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
         (SLOTH.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
         ("a: &a [*a]\nversion: *a", "in.yaml:2: version: this should be a text, and is a list"),
@@ -153,35 +152,45 @@ def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    ("query", "expected", "group_by"),
     [
-        ('x{a="b\\"[5m]"}', 'rate(x{a="b\\"[5m]"}[{{window}}])'),
-        ("sum by (a) (x)", "sum by (a) (rate(x[{{window}}]))"),
-        ("sum(x) - sum(y)", "sum (rate(x[{{window}}])) - sum (rate(y[{{window}}]))"),
-        ("max(x)", "rate((max(x))[{{window}}:1m])"),
-        ("sum(x offset 5m)", "rate((sum(x offset 5m))[{{window}}:1m])"),
+        ('x{a="b\\"[5m]"}', 'x{a="b\\"[5m]"}', ()),
+        ("sum by (a) (rate(x[{{.window}}]))", "x", ("a",)),
+        ('(sum by (a, b) (increase(x{c=~"5.."}[{{ .window }}])))', 'x{c=~"5.."}', ("a", "b")),
+        ("sum(rate(x[5m]) or rate(y[5m]))", "x or y", ()),
     ],
 )
-def test_a_counter_becomes_a_rate(query: str, expected: str) -> None:
-    """The rate of each counter, then the sum: a restart of one process is not a reset of all."""
-    assert expected == queries.rated(query)[0]
+def test_a_rate_of_a_counter_becomes_the_counter(
+    query: str, expected: str, group_by: tuple[str, ...]
+) -> None:
+    """Rules add up its growth themselves."""
+    assert queries.Counter(expected, group_by) == queries.counter(query)
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    ("query", "reason"),
     [
-        ("sum(rate(x[{{window}}]))", ()),
-        ("sum by (version, a, model) (rate(x[{{window}}]))", ("model", "version", "a")),
-        ("1 - sum by (a) (x) / sum by (a) (y)", ("a",)),
-        ("sum by (a) (x) or vector(0)", ("a",)),
-        ("rate(x[{{window}}])", None),
-        ("sum without (a) (x)", None),
-        ("histogram_quantile(0.9, sum by (le, a) (rate(x[{{window}}])))", ("a",)),
+        ("max(rate(x[{{.window}}]))", "max is not a sum of events"),
+        ("sum without (a) (rate(x[5m]))", "write by which labels instead"),
+        ("sum(rate(x[5m])) / sum(rate(y[5m]))", "`/` of two is none"),
+        ("sum(rate(x[5m]) - rate(y[5m]))", "`-` of two is none"),
+        ("sum(avg_over_time(x[5m]))", "avg_over_time() is not a counter"),
+        ("sum(rate((x)[5m:1m]))", "a subquery is not a counter"),
+        ("sum(x offset 5m)", "not a counter of now"),
     ],
 )
-def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tuple[str, ...] | None) -> None:
-    """Grouping follows the query; where it cannot be known, a note states it."""
-    assert expected == queries.group_labels(query)
+def test_what_is_no_counter_is_refused_with_the_reason(query: str, reason: str) -> None:
+    """Differences, averages and ratios cannot be counted once each."""
+    with pytest.raises(queries.QueryError, match=re.escape(reason)):
+        queries.counter(query)
+
+
+def test_good_events_are_what_the_total_has_besides() -> None:
+    """Of the same counter, or of a histogram; the difference of two others is no counter."""
+    assert 'x_total unless x_total{code!~"5.."}' == queries.failures('x_total{code!~"5.."}', "x_total").text
+    assert 'h_count - ignoring (le) h_bucket{le="1"}' == queries.failures('h_bucket{le="1"}', "h_count").text
+    with pytest.raises(queries.QueryError, match="count the failed events instead"):
+        queries.failures("good_total", "all_total")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +208,8 @@ def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tu
 )
 def test_labels_follow_functions_and_matching(query: str, expected: tuple[str, ...] | None) -> None:
     """Lints of alerts, doubts about custom queries and imports ask one function."""
-    assert expected == queries.group_labels(query)
+    actual = expression.result_labels(query)
+    assert expected == (None if actual is None else tuple(sorted(actual)))
 
 
 def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,7 +272,10 @@ def test_the_kubernetes_form_keeps_what_routes_match(
     )
     assert {"service": "checkout", "original_tier": "2", "category": "availability"} == objective.labels
     rules = {
-        rule.labels["tier"]: rule for rule in alert_rules(Plan(objective, Options())) if "tier" in rule.labels
+        rule.labels["tier"]: rule
+        for group in groups(Plan(objective, Options()))
+        for rule in group.rules
+        if "tier" in rule.labels
     }
     assert {"OrdersFail"} == {rule.alert for rule in rules.values()}
     page, ticket = rules["page_fast"], rules["ticket_slow"]

@@ -23,7 +23,7 @@ def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
 
 
 def test_rules_have_no_number_with_a_rounding_error() -> None:
-    """The selector of the bucket and the mean of a slice are written with the digits of the threshold."""
+    """The selector of the bucket is written with the digits of the threshold."""
     objectives = [
         {"name": "first", "target": "99%", "indicator": {"kind": "first_response", "threshold": "2.01s"}},
         {"name": "slow", "target": "99%", "indicator": {"kind": "latency", "threshold": "2.01s"}},
@@ -33,7 +33,6 @@ def test_rules_have_no_number_with_a_rounding_error() -> None:
 
     assert 'le=~"2010(\\\\.0)?"' in text
     assert 'le="2.01"' in text
-    assert "2010000" in text
     assert "99999999" not in text
 
 

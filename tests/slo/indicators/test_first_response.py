@@ -91,7 +91,8 @@ def test_models_without_a_first_response_are_unknown(
         for artifact in artifacts([parsed], Options())
         if artifact.name == f"slo-{parsed.name}.yml"
     ]
-    asked = [(f"max by (model, {names.REASON}) ({names.UNKNOWN})", 120.0)]
+    alert = f'{names.ALERTS}{{alertname="{names.UNMEASURED_ALERT}"}}'
+    asked = [(f"max by (model, {names.REASON}) ({alert})", 120.0)]
     [answer] = evaluated(promtools()[0], tmp_path, rules, there, asked, interval=15, evaluation=15)
 
     assert unknown == {labels["model"]: labels[names.REASON] for labels, _ in answer}
@@ -103,7 +104,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("first")
     Repository(directory / "models").model("echo")
     objectives = read([("o.yaml", OBJECTIVE)]).objectives
-    options = Options(scrape_interval_seconds=1)
+    options = Options(scrape_interval_seconds=1, time_scale=0.1)
     rules = {
         artifact.name: artifact.text
         for artifact in artifacts(objectives, options)
@@ -118,7 +119,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ):
         assert 200 == infer(server, "echo")
         with Prometheus(Access(url)) as client:
-            eventually(lambda: client.instant(names.UNKNOWN), "nothing is unknown", 60)
+            alert = f'{names.ALERTS}{{alertname="{names.UNMEASURED_ALERT}"}}'
+            eventually(lambda: client.instant(alert), "nothing is unknown", 120)
         yield url
 
 

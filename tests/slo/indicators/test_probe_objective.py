@@ -1,4 +1,4 @@
-"""Test the probe indicator: what counts, what does not, and that a missing prober is unknown, not good."""
+"""Test the probe indicator: what counts, and what does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
-from triton_exporter.catalogue import probe, state
+from triton_exporter.catalogue import probe
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -25,8 +25,6 @@ OBJECTIVE = "{name: probe, target: 99%, indicator: probe}"
     [
         ({"success": "0+3x80", "timeout": "0+1x80"}, names.sli_error("5m"), 0.25),
         ({"success": "0+3x80", "timeout": "0+1x80", "bad_input": "0+9x80"}, names.sli_error("5m"), 0.25),
-        ({"success": "7x80", "timeout": "0x80", "bad_input": "0+9x80"}, names.UNKNOWN, 1),
-        ({"success": "7x80", "timeout": "0x80", "unloaded": "1x80"}, names.UNKNOWN, None),
         ({"success": "7x80", "timeout": "0x80"}, names.sli_error("5m"), None),
         (
             {"success": "0+9x80", "timeout": "0+1x80", "failed": "0+3x80", "bad_input": "0+9x80"},
@@ -35,13 +33,10 @@ OBJECTIVE = "{name: probe, target: 99%, indicator: probe}"
         ),
     ],
 )
-def test_results_of_probes_are_good_bad_or_unknown(
+def test_results_of_probes_are_good_bad_or_neither(
     series: dict[str, str], expression: str, value: float | None, tmp_path: Path
 ) -> None:
-    """A wrong input is neither good nor bad; counters that stand still are unknown, unless it was unloaded.
-
-    How failed probes ended is their cause split.
-    """
+    """A wrong input is neither good nor bad. How failed probes ended is their cause split."""
     reading = read([("o.yaml", OBJECTIVE)])
     assert () == reading.problems
     rules = [
@@ -62,6 +57,4 @@ def test_results_of_probes_are_good_bad_or_unknown(
 
 
 def _series(result: str) -> str:
-    if result == "unloaded":
-        return f'{state.MODEL_STATE}{{{GROUP}, state="unloaded"}}'
     return f'{probe.REQUESTS}{{{GROUP}, result="{result}"}}'

@@ -15,10 +15,10 @@ from support import history
 from support.tools import prometheuses
 from triton_slo.artifact import Options
 from triton_slo.objective.exclusion import DAYS
+from triton_slo.objective.exclusion_promql import active_exclusions
 from triton_slo.objective.model import Objective
 from triton_slo.objective.zone import clock_rule
-from triton_slo.rules.exclusion_rules import exclusion_rules, lag_seconds
-from triton_slo.rules.plan import Plan
+from triton_slo.plan import Plan
 
 IRREGULAR = {"Africa/Casablanca", "Africa/El_Aaiun", "Asia/Gaza", "Asia/Hebron"}
 """Zones whose law follows the moon, or is made anew each year."""
@@ -58,21 +58,27 @@ def plan(*exclusions: dict[str, object], indicator: str = "errors") -> Plan:
 
 def excluded(prometheus: str, about: Plan, start: float, days: float) -> set[float]:
     """Return times at which the recorded series would be there."""
-    (rule,) = exclusion_rules(about)
-    asked = {"query": rule.expr, "start": start, "end": start + days * 86_400, "step": STEP}
+    asked = {
+        "query": active_exclusions(about.objective.exclusions),
+        "start": start,
+        "end": start + days * 86_400,
+        "step": STEP,
+    }
     answer = requests.post(f"{prometheus}/api/v1/query_range", data=asked, timeout=30).json()
     assert "success" == answer["status"], answer
     return {float(at) for series in answer["data"]["result"] for at, _ in series["values"]}
 
 
 def expected(about: Plan, start: float, days: float) -> set[float]:
-    """Return the moments by zoneinfo: during an exclusion, and until no window reaches back into it."""
-    lag, end = lag_seconds(about), start + days * 86_400
+    """Return the moments by zoneinfo."""
+    end = start + days * 86_400
     spans = [
-        span for exclusion in about.objective.exclusions for span in exclusion.spans(start - 86_400, end)
+        span
+        for exclusion in about.objective.exclusions
+        for span in exclusion.spans(start - 86_400, end + STEP)
     ]
     times = [start + STEP * number for number in range(int((end - start) // STEP) + 1)]
-    return {at for at in times if any(low <= at < high + lag for low, high in spans)}
+    return {at for at in times if any(low <= at < high for low, high in spans)}
 
 
 zones = st.one_of(st.sampled_from(CHANGING), st.sampled_from(REGULAR))
@@ -126,9 +132,8 @@ def test_an_hour_that_clocks_skip_or_show_twice_is_excluded_as_often(prometheus:
         len(excluded(prometheus, about, datetime(2026, *day, tzinfo=berlin).timestamp(), 1))
         for day in ((3, 29), (6, 28), (10, 25))
     ]
-    lag = int(lag_seconds(about) // STEP) + 1
 
-    assert [0, 3600 // STEP + lag, 7200 // STEP + lag] == beside
+    assert [0, 3600 // STEP, 7200 // STEP] == beside
 
 
 @pytest.mark.real
@@ -143,7 +148,7 @@ def test_one_time_and_expressions(prometheus: str) -> None:
         actual = excluded(prometheus, about, start - 7207, 0.3)
         hours = 2 if about is once else 1
         assert start - 7 + STEP == min(actual)
-        assert hours * 3600 - STEP < max(actual) - start < hours * 3600 + lag_seconds(about)
+        assert hours * 3600 - 2 * STEP < max(actual) - start < hours * 3600
 
 
 def test_irregular_clocks_are_refused() -> None:

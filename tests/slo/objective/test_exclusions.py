@@ -6,27 +6,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.promtool import evaluated, recording_rules_for, rule_file
-from support.thorough import examples
-from support.tools import ROOT, promtools
-from triton_exporter.catalogue import state, triton
+from support.tools import ROOT
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, to_csv
-from triton_slo.backtest.policy_run import run_policy
+from triton_slo.backtest.replay import Replayed
 from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import Objective
@@ -35,166 +29,18 @@ from triton_slo.prometheus.client import Sample
 from triton_slo.verdict.recorded_status import group_statuses
 from tritonwatch.cli import main
 
-TICK, SCRAPE, EVALUATION = 5, 15, 60
-SCALE = 0.2
-"""5m are 60 s then, which is 4 scrapes, and a day is 4.8 hours."""
-TILE = 60
-DAY = 288 * TILE
-LENGTH = DAY + 20 * TILE
 
-
-def asked_of(
-    rules: str,
-    series: Mapping[str, str],
-    asked: Sequence[tuple[str, float]],
-    folder: Path,
-    tool: Path,
-    every: int = EVALUATION,
-) -> list[dict[str, float]]:
-    """Answers by model to queries at times (seconds)."""
-    answers = evaluated(tool, folder, rules, series, asked, interval=TICK, evaluation=every)
-    return [{labels["model"]: value for labels, value in answer} for answer in answers]
-
-
-def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
-    """Return the generated rules that these series rest on."""
-    options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
-    (text,) = (
-        artifact.text
-        for artifact in artifacts([objective], options)
-        if artifact.name == f"slo-{objective.name}.yml"
-    )
-    every = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    return rule_file({"some": recording_rules_for(every, *needed)})
-
-
-def objective(*spans: tuple[float, float], indicator: str = "errors", **more: object) -> Objective:
-    """One that leaves out these seconds since 1970, where promtool's clock begins."""
+def objective(*spans: tuple[float, float], **more: object) -> Objective:
+    """One that leaves out these seconds since 1970."""
     out = [{"reason": f"r{low}", "start": moment(low), "end": moment(high)} for low, high in spans]
     return Objective.model_validate(
-        {"name": "o", "target": "99%", "window": "7d", "indicator": indicator, "exclusions": out, **more}
+        {"name": "o", "target": "99%", "window": "7d", "indicator": "errors", "exclusions": out, **more}
     )
 
 
 def moment(seconds: float) -> str:
     """Return a time of the first days of 1970."""
     return str(np.datetime64(int(seconds), "s")) + "Z"
-
-
-def scraped(counts: npt.NDArray[np.int64], past: int = 10**6) -> str:
-    """Return a counter after each tick, scraped at every third; never near zero, where rate() is careful."""
-    grown = past + np.cumsum(counts)
-    return "_ " + " ".join(str(value) if tick % 3 == 1 else "_" for tick, value in enumerate(grown))
-
-
-def inside(
-    spans: Sequence[tuple[float, float]], before: float = 0, after: float = 0
-) -> npt.NDArray[np.bool_]:
-    """Return which ticks are in any of these spans, widened."""
-    ends = (np.arange(LENGTH // TICK) + 1) * TICK
-    return np.array([any(low - before < end <= high + after for low, high in spans) for end in ends])
-
-
-spans = st.lists(
-    st.tuples(st.integers(0, LENGTH), st.sampled_from((10, 61, 300, 900, 3600))).map(
-        lambda pair: (pair[0], pair[0] + pair[1])
-    ),
-    max_size=5,
-)
-traffic = st.tuples(
-    st.sampled_from((0.05, 1.0, 30.0)), st.sampled_from((0.0, 0.01, 0.3)), st.integers(0, 10**6)
-)
-
-
-@pytest.mark.real
-@examples(0, thorough=12)
-@example(
-    left_out=[(1000, 1300), (5000, 5900), (5800, 9400), (12_000, 12_010), (LENGTH - 61, LENGTH)],
-    models=[(0.05, 0.3, 1), (1.0, 0.01, 2), (30.0, 0.3, 3)],
-)
-@given(left_out=spans, models=st.lists(traffic, min_size=3, max_size=3))
-def test_no_event_inside_is_counted_and_few_beside_are_lost(
-    left_out: list[tuple[float, float]], models: list[tuple[float, float, int]], tmp_path: Path
-) -> None:
-    """For any exclusions and traffic, failures inside add nothing, neither to errors nor to totals."""
-    out = inside(left_out)
-    # The tile before, and what windows read behind the end and the tile that they end in.
-    lost = inside(left_out, TILE + SCRAPE, TILE + SCRAPE + TILE)
-    series, bounds = {}, {}
-    for number, (rate, share, seed) in enumerate(models):
-        random = np.random.default_rng(seed)
-        requests = random.poisson(rate, LENGTH // TICK)
-        failed = np.where(out, requests, random.binomial(requests, share))
-        labels = f'model="m{number}", version="1", instance="a"'
-        series[f"{triton.REQUEST_SUCCESS}{{{labels}}}"] = scraped(requests - failed)
-        series[f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}'] = scraped(failed)
-        bounds[f"m{number}"] = [_bounds(counts, out, lost) for counts in (failed, requests)]
-
-    window = names.sli_events("1d")
-    queries = [f'{window}{{{names.EVENT}="{event}"}} * {DAY}' for event in (names.ERROR, names.TOTAL)]
-    text = rules(objective(*left_out), window)
-    actual = asked_of(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
-
-    for model, (failures, totals) in bounds.items():
-        for (least, most), recorded in zip((failures, totals), actual, strict=True):
-            assert least - 0.01 <= recorded[model] <= most + 0.01, (model, left_out)
-
-
-def _bounds(
-    counts: npt.NDArray[np.int64], out: npt.NDArray[np.bool_], lost: npt.NDArray[np.bool_]
-) -> tuple[int, int]:
-    """Between what nothing can take away, and what is not left out; the day's two ends are between two scrapes."""
-    edge = SCRAPE // TICK + 1
-    first = 20 * TILE // TICK
-    most = counts[first - edge :][~out[first - edge :]].sum()
-    least = counts[first + edge : -edge][~lost[first + edge : -edge]].sum()
-    return int(least), int(most)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("tool", promtools(), ids=str)
-def test_time_not_ready_inside_is_not_counted(tool: Path, tmp_path: Path) -> None:
-    """An hour of planned darkness costs nothing, ten minutes beside it cost ten minutes; 0, not NaN, inside."""
-    dark, planned, length = [(3600, 7200), (9000, 9600)], (3500, 7300), DAY
-    up = np.array([not any(low <= at < high for low, high in dark) for at in range(0, length, TICK)])
-    ready, other = (" ".join(map(str, values.astype(int))) for values in (up, ~up))
-    who = 'instance="a", model="m", version="1"'
-    series = {
-        f"{state.MODEL_READY}{{{who}}}": ready,
-        f'{state.MODEL_STATE}{{{who}, state="ready"}}': ready,
-        f'{state.MODEL_STATE}{{{who}, state="unavailable"}}': other,
-        f'{state.MODEL_EXPECTED}{{instance="a", model="m"}}': f"1x{length // TICK}",
-    }
-    window = names.sli_events("1d")
-    asked = [
-        (f'{window}{{{names.EVENT}="{event}"}} * {DAY}', length - TICK)
-        for event in (names.ERROR, names.TOTAL)
-    ] + [(f'{names.sli_events("5m")}{{{names.EVENT}="total"}}', 6000)]
-
-    text = rules(objective(planned, indicator="readiness"), window)
-    failed, total, within = asked_of(text, series, asked, tmp_path, tool)
-
-    assert {"m": pytest.approx(600, abs=2 * EVALUATION)} == failed
-    assert {"m": pytest.approx(length - 3800 - TILE, abs=3 * EVALUATION)} == total
-    assert {"m": 0} == within
-
-
-@pytest.mark.real
-def test_a_window_that_is_partly_left_out_counts_the_rest(tmp_path: Path) -> None:
-    """Half of the last five minutes counts: half a server's events a second, not one spread over all five."""
-    ticks = 1200 // TICK
-    series = {
-        f'{state.MODEL_READY}{{instance="a", model="m", version="1"}}': f"1x{ticks}",
-        f'{state.MODEL_STATE}{{instance="a", model="m", version="1", state="ready"}}': f"1x{ticks}",
-        f'{state.MODEL_EXPECTED}{{instance="a", model="m"}}': f"1x{ticks}",
-    }
-    window = names.sli_events("5m")
-    text = rules(objective((0, 600), indicator="readiness"), window, scale=1)
-    asked = [(f'{window}{{{names.EVENT}="total"}}', 600 + TILE + 150)]
-
-    (shares,) = asked_of(text, series, asked, tmp_path, promtools()[0], SCRAPE)
-
-    assert {"m": pytest.approx(0.5, abs=0.06)} == shares
 
 
 def problems(*exclusions: object, **more: object) -> list[str]:
@@ -263,15 +109,6 @@ def test_the_documented_exclusions_are_valid() -> None:
 
     assert () == reading.problems
     assert 4 == len(reading.objectives[0].exclusions)
-
-
-def test_windows_that_cannot_be_made_of_tiles_are_refused() -> None:
-    """With exclusions windows over five minutes are made of five minutes."""
-    tier = {"name": "page", "severity": "critical", "long": "1h", "short": "7m", "burn": 10}
-
-    assert [] == problems(alerting={"tiers": [tier]})
-    (problem,) = problems(WEEKLY, alerting={"tiers": [tier]})
-    assert "tier page: with exclusions, 7m must be a multiple of 5m" in problem
 
 
 TWICE = "overlaps with exclusions.0 (r)"
@@ -380,65 +217,21 @@ def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
     around, before = (180 * 60.0, 200 * 60.0), (100 * 60.0, 150 * 60.0)
 
     raised = {
-        name: run_policy(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
+        name: list(Replayed(objective(span), excluded=[span]).episodes(outage))
         for name, span in (("inside", around), ("outside", before))
     }
 
-    assert () == raised["inside"]
+    assert [] == raised["inside"]
     assert "page_fast" in {episode.alert for episode in raised["outside"]}
-
-
-@pytest.mark.real
-def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -> None:
-    """An outage that outlives its planned hour is an outage from then on, for both within a minute."""
-    planned, outage = (3600.0, 5400.0), (4500, 9000)
-    of = objective(planned, window="30d")
-    (text,) = (artifact.text for artifact in artifacts([of], Options()) if artifact.name == "slo-o.yml")
-    ticks = np.arange(9000 // TICK)
-    failed = np.where((ticks * TICK >= outage[0]) & (ticks * TICK < outage[1]), 50, 0)
-    who = 'model="m", version="1", instance="a"'
-    series = {
-        f"{triton.REQUEST_SUCCESS}{{{who}}}": scraped(50 - failed),
-        f'{triton.REQUEST_FAILURE}{{{who}, reason="BACKEND"}}': scraped(failed),
-    }
-    firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
-    first = f"min by (model) (min_over_time(timestamp({firing})[3h:{EVALUATION}s]))"
-    (measured,) = asked_of(text, series, [(first, 9000 - TICK)], tmp_path, promtools()[-1])
-
-    times = (np.arange(150) + 1) * 60.0
-    bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]
-    history = History((("o", "m", "1"),), times, bad, np.full((1, 150), 600.0))
-    actual = run_policy(history, replayed(of, excluded=[planned]).policy, [0.99])
-
-    paged = min(episode.started for episode in actual if episode.alert == "page_fast")
-    assert planned[1] < measured["m"]
-    assert pytest.approx(measured["m"], abs=60) == paged
 
 
 def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
     """Nobody is paged for what happened just before a planned break."""
     outage = history(slice(180, 200))
     span = (190 * 60.0, 300 * 60.0)
-    (page, *_) = run_policy(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
+    (page, *_) = Replayed(objective(span), excluded=[span]).episodes(outage)
 
     assert ("page_fast", 190 * 60 + 60) == (page.alert, page.ended)
-
-
-def test_a_replay_counts_unknown_time_as_failed_where_that_is_the_policy() -> None:
-    """An hour of nothing is an hour of failures less the ten minutes until it is called unknown."""
-    gone = history(slice(0, 0), slice(180, 240))
-    bad = objective(indicator="readiness", unknown={"policy": "bad"})
-    plain = objective(indicator="readiness")
-
-    burnt, left = (
-        {episode.alert: episode.budget_left for episode in run_policy(gone, replayed(of).policy, [0.99])}
-        for of in (bad, plain)
-    )
-
-    assert {"unknown"} == set(left)
-    assert {"unknown", "page_fast"} <= set(burnt)
-    assert burnt["page_fast"] is not None
-    assert burnt["page_fast"] < 0
 
 
 def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -497,8 +290,8 @@ def test_recorded_exclusions_are_shown_for_every_group() -> None:
         ("maintenance_announced == bool 1", "has a result for as long as its series exist"),
         ("maintenance_announced == 1 or up", "has a result for as long as its series exist"),
         (f"{names.sli_error('5m')} > 0.5", "reads slo:sli_error:ratio_rate5m, which is made of objectives"),
-        (f'{{__name__="{names.UNKNOWN}"}} == 1', "reads slo:sli_unknown:state, which is made of objectives"),
-        ('ALERTS{alertname="TritonSLOUnknown"} == 1', "a circle"),
+        (f'{{__name__="{names.COUNTER}"}} > 1', "reads slo:sli_events:total, which is made of objectives"),
+        ('ALERTS{alertname="TritonErrorsBudgetBurn"} == 1', "a circle"),
     ],
 )
 def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(

@@ -31,8 +31,8 @@ CLIENTS = {
     "indicator": {
         "kind": "custom",
         "counts_failures": True,
-        "errors": "rate(a[{{window}}])",
-        "total": "rate(b[{{window}}])",
+        "error": "a",
+        "total": "b",
     },
 }
 GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
@@ -75,16 +75,15 @@ def mistakes(**changes: object) -> list[str]:
         ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),
         ({"indicator": "LATENCY"}, "'LATENCY' is not a kind of indicator (fix: did you mean 'latency'?)"),
         ({"TARGETS": "99%"}, "TARGETS: unknown field (fix: did you mean 'target'?)"),
-        ({"unknown": {"policy": "IGNORE"}}, "alert, bad, ignore (fix: did you mean 'ignore'?)"),
+        (
+            {"unknown": {"policy": "ignore"}},
+            "unknown: unknown field (fix: see docs/objectives.md for the fields)",
+        ),
         ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
         (
             {"indicator": {"kind": "latency", "threshold": "0.0001ms"}},
             "0.0001ms is below 0.001ms, the smallest threshold",
-        ),
-        (
-            {"unknown": {"after": "0.5ms"}},
-            "0.5ms is shorter than 1ms, the shortest duration that Prometheus reads",
         ),
         ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),
         ({"models": {"regex": "(?=a)"}}, "no look-around"),
@@ -103,12 +102,12 @@ def mistakes(**changes: object) -> list[str]:
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),
         (
-            {"group_by": ["model", "event", "edge"]},
-            "group_by contains labels that the rules set themselves: edge, event",
+            {"group_by": ["model", "event", "threshold"]},
+            "group_by contains labels that the rules set themselves: event, threshold",
         ),
         (
-            {"group_by": ["rung", "cause"]},
-            "group_by contains labels that the rules set themselves: cause, rung",
+            {"group_by": ["slo", "cause"]},
+            "group_by contains labels that the rules set themselves: cause, slo",
         ),
         (
             {"group_by": ["source", "le"]},
@@ -124,10 +123,17 @@ def mistakes(**changes: object) -> list[str]:
             {"alerting": {"name": "Slow"}},
             "only custom objectives name their alerts; TritonLatencyBudgetBurn is",
         ),
-        ({"indicator": {"kind": "custom", "good": "a", "total": "b"}}, "must hold {{window}}"),
         (
-            {"indicator": {"kind": "custom", "error_ratio": "rate(a[{{window}}]))"}},
-            "error_ratio is not PromQL",
+            {"indicator": {"kind": "custom", "error": "rate(a[5m])", "total": "b"}},
+            "error is not a counter, but rate() of",
+        ),
+        (
+            {"indicator": {"kind": "custom", "error": "a", "total": "sum(b)"}},
+            "total is not a counter, but sum() of",
+        ),
+        (
+            {"indicator": {"kind": "custom", "error": "a)", "total": "b"}},
+            "error is not PromQL",
         ),
         ({"colour": "blue"}, "colour: unknown field (fix: see docs/objectives.md for the fields)"),
         ({"taget": "99%"}, "taget: unknown field (fix: did you mean 'target'?)"),
@@ -148,7 +154,6 @@ def mistakes(**changes: object) -> list[str]:
             {"indicator": {"kind": "latncy"}},
             "'latncy' is not a kind of indicator (fix: did you mean 'latency'?)",
         ),
-        ({"unknown": {"policy": "bad"}}, "unknown.policy bad is for readiness and probe"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(changes: dict[str, object], printed: str) -> None:
@@ -196,9 +201,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     ):
         assert 1 == len([mistake for mistake in several if expected in mistake]), several
     assert 4 == len(several)
-    custom = mistakes(indicator={"kind": "custom", "good": "rate(a[5m])", "total": "rate(b[{{window}}]))"})
-    assert ["good must hold {{window}}", "total is not PromQL"] == [
-        next(words for words in ("good must hold {{window}}", "total is not PromQL") if words in mistake)
+    custom = mistakes(indicator={"kind": "custom", "error": "rate(a[5m])", "total": "b)"})
+    assert ["error is not a counter", "total is not PromQL"] == [
+        next(words for words in ("error is not a counter", "total is not PromQL") if words in mistake)
         for mistake in custom
     ]
 
@@ -308,24 +313,8 @@ def test_a_key_written_twice_is_a_mistake() -> None:
         ),
         (
             (
-                "{name: a, target: 99%, indicator: {kind: custom, total: 'rate(t[{{window}}])', errors: "
-                "'sum by (a) (rate(x[{{window}}])) and sum by (b) (rate(y[{{window}}]))'}}"
-            ),
-            (),
-            "sides with labels (a) and (b) never match",
-        ),
-        (
-            (
-                "{name: a, target: 99%, indicator: {kind: custom, total: 'sum by (model) (rate(t[{{window}}]))', "
-                "errors: 'sum(rate(e{model=\"m\"}[{{window}}]))'}, group_by: [model]}"
-            ),
-            (),
-            "indicator.errors: its results have no label model, by which the objective groups: what fails cannot",
-        ),
-        (
-            (
                 "{name: a, target: 99%, models: [m], group_by: [route], indicator: {kind: custom, "
-                "total: 'rate(t[{{window}}])', errors: 'rate(e[{{window}}])'}}"
+                "total: t, error: e}}"
             ),
             (),
             "models: group_by has no model, so that this does not restrict the query",
@@ -385,16 +374,15 @@ def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.Capt
     """The line is not that of the objective's beginning, which may be screens above."""
     file = tmp_path / "o.yaml"
     file.write_text(
-        "name: a\ntarget: 99%\nindicator:\n  kind: custom\n  total: rate(t[{{window}}])\n"
-        "  errors: sum by (a) (rate(x[{{window}}])) and sum by (b) (rate(y[{{window}}]))\n"
+        "name: a\ntarget: 99%\ngroup_by: [route]\nmodels: [m]\nindicator:\n  kind: custom\n  total: t\n  error: e\n"
         "---\nname: b\ntarget: 99%\nindicator:\n  kind: latency\n  threshold: 300ms\n"
     )
 
     assert 1 == main(["check", str(file)])
     printed = capsys.readouterr().err.splitlines()
-    assert printed[0].startswith(f"{file}:6: a: indicator.errors: sides with labels (a) and (b) never match")
+    assert printed[0].startswith(f"{file}:4: a: models: group_by has no model")
     assert printed[1].startswith(
-        f"note: {file}:12: b: threshold 300ms is between the exporter's default buckets"
+        f"note: {file}:14: b: threshold 300ms is between the exporter's default buckets"
     )
     assert all("(fix: " in line for line in printed)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from triton_slo.fields import Choice
 from triton_slo.indicators import Custom, Latency
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import Alerting, Objective, Override, Tier, Unknown
+from triton_slo.objective.model import Alerting, Objective, Override, Tier
 from triton_slo.objective.period_window import CalendarWindow, Rolling
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
@@ -38,7 +38,6 @@ FIELDS = sorted(
             Override,
             Rolling,
             Tier,
-            Unknown,
         )
         for field in form.model_fields
     }
@@ -91,7 +90,6 @@ def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: obj
         ({"alerting": {"tiers": []}}, "alerting.tiers: is empty, and must hold at least one"),
         ({"description": 3}, "description: must be text, and is the number 3 (fix: put it in quotes"),
         ({"name": "A b"}, "name: 'A b' is not written as it must be (fix: use small letters"),
-        ({"unknown": {"policy": "shout"}}, "unknown.policy: 'shout' is none of alert, bad, ignore"),
         ({"labels": {1: "a"}}, "labels.1: must be text, and is the number 1"),
         (
             {"alerting": {"min_failures": -1}},
@@ -111,7 +109,6 @@ def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: obj
             {"indicator": {"kind": "errors", "reasons": []}},
             "indicator: reasons is empty, so no failure would count",
         ),
-        ({"unknown": {"after": "30d"}}, "unknown.after 30d is as long as the window (30d)"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_shown_and_the_right_kind_named(
@@ -216,16 +213,6 @@ def test_an_exclusion_as_long_as_the_window_is_reported_in_days(
     assert "leaves out 27027 days" in capsys.readouterr().err
 
 
-def test_unknown_time_that_begins_after_a_group_is_forgotten_is_doubted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A day without data is a removal, so nothing would be called unknown after two."""
-    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "unknown": {"after": "2d"}}))
-
-    assert 1 == main(["check", str(tmp_path)])
-    assert "a group counts as removed after 1d without data" in capsys.readouterr().err
-
-
 def test_a_reason_that_triton_does_not_know_is_doubted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,7 +241,7 @@ def test_one_is_not_reported_as_many(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "1 objective in 1 file, 0 mistakes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", [["check"], ["convert", "--from", "sloth"], ["convert", "--to", "openslo"]])
+@pytest.mark.parametrize("verb", [["check"], ["convert", "--from", "sloth"]])
 def test_a_folder_without_files_is_named(
     verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ from support import history, web_fleet
 from support.bridge import body_of
 from support.browser import DEVICES, page_on
 from support.loopback import served
-from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
+from support.recorded_period import DAY, END, FIRST, LAST, START, MadeGroup, MadeObjective, unix
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
@@ -44,6 +44,7 @@ HOSTILE = '<script>alert(1)</script>|`evil`"\n\x1b[2J'
 MAINTENANCE = (unix("2025-09-10T02:00"), unix("2025-09-10T08:00"))
 PAUSE = (unix("2025-09-14"), unix("2025-09-16T12:00"))
 SILENT = (unix("2025-09-21"), unix("2025-09-21T10:00"))
+UNKNOWN_FIRES = {"alertname": names.UNKNOWN_ALERT, "alertstate": "firing"}
 SOURCE = (names.SLI_SOURCE, {names.SOURCE: "decomposed"}, (FIRST, LAST), 1.0)
 REMOVED = unix("2025-09-17T10:00")
 CANARY = (unix("2025-09-13T01:00"), unix("2025-09-13T04:00"))
@@ -84,7 +85,7 @@ MADE = (
     MadeObjective(
         "silent",
         "",
-        (MadeGroup("good", 0.0005, 12, more=[(names.UNKNOWN, {names.REASON: "vanished"}, SILENT, 1.0)]),),
+        (MadeGroup("good", 0.0005, 12, more=[(names.ALERTS, UNKNOWN_FIRES, SILENT, 1.0)]),),
     ),
     MadeObjective(
         "changed",
@@ -124,6 +125,11 @@ def objectives(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Map
     }
 
 
+def about(events: tuple[int, int]) -> object:
+    """Return these events as `increase()` has them, which estimates the part of a step at each end."""
+    return pytest.approx(events, rel=0.015, abs=3)
+
+
 def groups(objective: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {group["group"]["model"]: group for group in objective["groups"]}
 
@@ -143,7 +149,9 @@ def test_events_are_those_that_happened(objectives: Mapping[str, Any]) -> None:
         for group in made.groups:
             truth = group.truth(span.get(made.slo, (START, END)))
 
-            assert truth == (actual[group.model]["failed_events"], actual[group.model]["events"]), group.model
+            assert about(truth) == (actual[group.model]["failed_events"], actual[group.model]["events"]), (
+                group.model
+            )
 
 
 @pytest.mark.real
@@ -160,7 +168,7 @@ def test_the_sli_weighs_events_and_not_models(objectives: Mapping[str, Any]) -> 
     """An objective's SLI is the share of good events of all of its models together."""
     error, total = map(sum, zip(*(group.truth((START, END)) for group in MADE[0].groups), strict=True))
 
-    assert pytest.approx(1 - error / total) == objectives["answers"]["sli"]
+    assert pytest.approx(1 - error / total, abs=1e-5) == objectives["answers"]["sli"]
 
 
 @pytest.mark.real
@@ -180,7 +188,7 @@ def test_each_model_is_judged_and_an_objective_is_as_good_as_its_worst(objective
     assert ("met", "met") == (objectives["calendar"]["result"], objectives["maintained"]["result"])
     spent = groups(objectives["answers"])["bad"]["budget_spent"]
     error, total = MADE[0].groups[1].truth((START, END))
-    assert pytest.approx(error / total / 0.001) == spent
+    assert pytest.approx(error / total / 0.001, rel=0.005) == spent
 
 
 @pytest.mark.real
@@ -202,17 +210,16 @@ def test_a_history_with_parts_missing_is_never_met(
 
 
 @pytest.mark.real
-def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
+def test_counters_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
     objectives: Mapping[str, Any],
 ) -> None:
     """Events of before and after a pause of days are counted; those in it are missing."""
     (group,) = MADE[3].groups
-    # The sum that begins again includes the 5 minutes before its first record.
-    spans = ((START, PAUSE[0]), (PAUSE[1] - STEP, END))
+    spans = ((START, PAUSE[0]), (PAUSE[1], END))
     error, total = map(sum, zip(*map(group.truth, spans), strict=True))
     (reported,) = objectives["paused"]["groups"]
 
-    assert (error, total) == (reported["failed_events"], reported["events"])
+    assert about((error, total)) == (reported["failed_events"], reported["events"])
     assert pytest.approx(PAUSE[1] - PAUSE[0], abs=600) == reported["missing_seconds"]
 
 
@@ -283,9 +290,8 @@ def test_the_events_of_the_last_minutes_are_read_once(tmp_path: Path) -> None:
 
     actual = {group.group["model"]: group.recorded for group in report.objectives[0].groups}
     for group in groups:
-        assert group.truth((START, now)) == (actual[group.model].error, actual[group.model].total)
-    # When it was recorded, the sums of each day, those at the end, and 4 kinds of records beside them.
-    assert 7 == counted
+        assert about(group.truth((START, now))) == (actual[group.model].error, actual[group.model].total)
+    assert 10 >= counted
 
 
 @pytest.mark.real

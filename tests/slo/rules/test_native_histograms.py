@@ -20,7 +20,6 @@ from triton_exporter.catalogue import llm, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators.common.sources import SLICES
 from triton_slo.objective.reading import read
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
@@ -81,6 +80,9 @@ def _page(requests: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+UNMEASURED = f'max by ({names.SLO}, {names.REASON}) ({names.ALERTS}{{alertname="{names.UNMEASURED_ALERT}"}})'
+
+
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """Yield a Prometheus of each mode, with the generated rules, by mode."""
@@ -137,7 +139,7 @@ def _of_both(url: str, query: str) -> list[tuple[str, float]]:
 def test_the_share_is_true_or_unknown(servers: Mapping[str, str], mode: str) -> None:
     """Where Prometheus stores the histogram, its share is the same; else the objective is unknown, by a reason."""
     url = servers[mode]
-    unknown = f'{names.UNKNOWN}{{{names.REASON}="no_histogram"}}'
+    unknown = f'max by ({names.SLO}) ({names.ALERTS}{{{names.REASON}="no_histogram"}})'
     if mode in STORED:
         measured = _of_both(url, names.sli_error("1h"))
 
@@ -146,10 +148,9 @@ def test_the_share_is_true_or_unknown(servers: Mapping[str, str], mode: str) -> 
         assert [] == _values(url, unknown)
     else:
         _of_both(url, unknown)
-        _of_both(url, f'ALERTS{{alertname="{names.UNKNOWN_ALERT}", alertstate="firing"}}')
+        _of_both(url, f'ALERTS{{alertname="{names.UNMEASURED_ALERT}", alertstate="firing"}}')
 
         assert [] == _values(url, names.sli_error("5m"))
-        assert [] == _values(url, f'{names.SLI_SOURCE}{{{names.SOURCE}="{SLICES}"}}')
 
 
 @pytest.mark.real
@@ -160,7 +161,7 @@ def test_check_and_status_name_the_setting(
     """Both show what to change in the scrape job, and nothing of it where the histogram is stored."""
     (tmp_path / "o.yaml").write_text(OBJECTIVES)
     stored = mode in STORED
-    _of_both(servers[mode], names.sli_error("1h") if stored else names.UNKNOWN)
+    _of_both(servers[mode], names.sli_error("1h") if stored else UNMEASURED)
 
     checked = main(
         ["check", str(tmp_path / "o.yaml"), "--prometheus", servers[mode], "--scrape-interval", "1"]
@@ -184,7 +185,7 @@ def test_an_alert_on_a_histogram_fires_in_whichever_form_it_is_stored(
     [alert] = [rule for rule in VLLM if rule.name == "VllmFirstTokenSlow"]
     expr = rule(alert, Options(time_scale=0.01, scrape_interval_seconds=1)).expr
     (tmp_path / "o.yaml").write_text("objectives: [{name: ready, target: 99%, indicator: readiness}]")
-    _of_both(servers[mode], names.sli_error("1h") if mode in STORED else names.UNKNOWN)
+    _of_both(servers[mode], names.sli_error("1h") if mode in STORED else UNMEASURED)
 
     with Prometheus(Access(servers[mode])) as prometheus:
         if mode != "lost":
@@ -209,7 +210,7 @@ def test_a_missing_bucket_or_histogram_is_known_by_its_reason(tool: Path, tmp_pa
         (latency, {f"{state.REQUEST_DURATION.count}{{{WHO}}}": "0+9x20"}, "no_bucket"),
         (response, {f"{triton.FIRST_RESPONSE_MS}{{{WHO}}}": "1x20"}, "no_histogram"),
     ]
-    asked = [(f"max by ({names.REASON}) ({names.UNKNOWN})", 120.0)]
+    asked = [(f"max by ({names.REASON}) ({UNMEASURED})", 120.0)]
     for objective, series, reason in cases:
         [rules] = [
             artifact.text

@@ -2,91 +2,77 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+import pytest
 import yaml
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from slo.slo_scenarios import series
 from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
-from triton_exporter.catalogue import triton
+from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.promql import Matchers
-from triton_slo.rules.plan import Plan
 
 MODELS = ("llm-7b", "llm-70b", "embedder", "a.b", "axb")
 VERSIONS = ("1", "2", "10")
-_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 
-_NAMED = st.lists(st.sampled_from(MODELS), min_size=1, max_size=3, unique=True)
-_BY_PATTERN = st.sampled_from([{"regex": "llm-.*"}, {"regex": ".*7b|embedder"}, {"regex": "a.b"}])
-_CHOSEN_MODELS = st.just("all") | _NAMED | _BY_PATTERN
-_CHOSEN_VERSIONS = st.sampled_from(["all", ["1"], ["2", "10"], {"regex": "1.*"}])
-_OVERRIDES = st.lists(
-    st.tuples(_CHOSEN_MODELS, _CHOSEN_VERSIONS, st.sampled_from([0.9, 0.95, 0.98])), max_size=5
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [({"regex": "llm-.*"}, "all", 0.95), (["llm-7b"], "all", 0.9)],
+        [("all", ["1"], 0.95), (["llm-7b"], "all", 0.9)],
+        [(["a.b"], {"regex": "1.*"}, 0.9), ({"regex": "a.b"}, "all", 0.98), (["embedder"], ["2"], 0.5)],
+    ],
 )
-_PATTERN_FIRST = [({"regex": "llm-.*"}, "all", 0.95), (["llm-7b"], "all", 0.9)]
-_VERSION_FIRST = [("all", ["1"], 0.95), (["llm-7b"], "all", 0.9)]
-
-
-def selects(matchers: Matchers, labels: dict[str, str]) -> bool:
-    """Return whether the matchers select a series with these labels, as in Prometheus."""
-    for part in matchers.parts:
-        [(label, operator, text)] = _MATCHER.findall(part)
-        value = text.replace("\\\\", "\\")
-        same = re.fullmatch(value if "~" in operator else re.escape(value), labels[label]) is not None
-        if same == operator.startswith("!"):
-            return False
-    return True
-
-
-@given(_OVERRIDES, _CHOSEN_MODELS, _CHOSEN_VERSIONS)
-@example(_PATTERN_FIRST, "all", "all")
-@example(_VERSION_FIRST, "all", "all")
 def test_every_model_version_has_the_target_of_the_first_override_it_matches(
-    overrides: list[tuple[object, object, float]], models: object, versions: object
+    overrides: list[tuple[object, object, float]], tmp_path: Path
 ) -> None:
-    """The rules record each series once, with the target that `resolve` gives."""
-    listed = [
-        {"models": chosen, "versions": of, "target": target}
-        for chosen, of, target in overrides
-        if (chosen, of) != ("all", "all")
-    ]
-    objective = Objective.model_validate(
-        {
-            "name": "o",
-            "target": 0.99,
-            "indicator": "errors",
-            "models": models,
-            "versions": versions,
-            "overrides": listed,
-        }
-    )
-    variants = Plan(objective, Options()).variants
+    """The recorded target of each group is the one that `resolve` gives."""
+    listed = [{"models": chosen, "versions": of, "target": target} for chosen, of, target in overrides]
+    fields = {"indicator": "errors", "overrides": listed, "models": {"regex": "llm-.*|a.b|embedder"}}
+    shown = {
+        series(triton.REQUEST_SUCCESS, model=model, version=version): "0+10x60"
+        for model in (*MODELS, "other")
+        for version in VERSIONS
+    }
+    objective = Objective.model_validate({"name": "o", "target": 0.99, **fields})
 
-    for model in MODELS:
-        for version in VERSIONS:
-            labels = {"model": model, "version": version}
-            targets = [variant.target for variant in variants if selects(variant.matchers, labels)]
-            resolved = objective.resolve(model, version)
-            assert ([] if resolved is None else [resolved[0]]) == targets, labels
+    targets = recorded(names.OBJECTIVE_RATIO, shown, tmp_path, **fields)
+
+    assert {
+        (model, version): pytest.approx(resolved[0])
+        for model in MODELS
+        for version in VERSIONS
+        if (resolved := objective.resolve(model, version)) is not None
+    } == targets
 
 
-def test_many_overrides_of_single_models_make_few_parts() -> None:
-    """Three thousand models with two targets are two parts besides the rest, for any overrides before them."""
-    overrides: list[dict[str, object]] = [{"models": {"regex": "llm-.*"}, "target": 0.95}]
-    overrides += [{"models": f"m{number}", "target": 0.9 + number % 2 / 100} for number in range(3000)]
-    objective = Objective.model_validate(
-        {"name": "o", "target": 0.99, "indicator": "errors", "overrides": overrides}
-    )
+@pytest.mark.real
+def test_a_threshold_of_its_own_is_another_bucket(tmp_path: Path) -> None:
+    """Models with an override are counted by their bucket, whether or not they have the usual one."""
+    shown = {}
+    for model, edges in {"fast": ("0.5", "1"), "slow": ("5",)}.items():
+        labels = {"model": model}
+        shown[series(f"{state.REQUEST_DURATION}_count", **labels)] = "0+10x60"
+        for edge in edges:
+            shown[series(f"{state.REQUEST_DURATION}_bucket", **labels, le=edge)] = (
+                f"0+{9 if edge != '5' else 8}x60"
+            )
+    fields = {
+        "indicator": {"kind": "latency", "threshold": "1s"},
+        "overrides": [{"models": ["slow"], "threshold": "5s"}],
+    }
 
-    assert 4 == len(Plan(objective, Options()).variants)
+    shares = recorded(names.sli_error("5m"), shown, tmp_path, **fields)
+    thresholds = recorded(names.THRESHOLD_SECONDS, shown, tmp_path, **fields)
+
+    assert {("fast", "1"): pytest.approx(0.1), ("slow", "1"): pytest.approx(0.2)} == shares
+    assert {("fast", "1"): 1, ("slow", "1"): 5} == thresholds
 
 
 def recorded(
@@ -123,16 +109,14 @@ def test_custom_queries_count_only_chosen_models(tmp_path: Path) -> None:
         "overrides": [{"models": ["a.b"], "target": 0.9}, {"models": {"regex": "a.*"}, "target": 0.95}],
         "indicator": {
             "kind": "custom",
-            "errors": "sum by (model) (rate(failures_total[{{window}}]))",
-            "total": "sum by (model) (rate(requests_total[{{window}}]))",
+            "error": "failures_total",
+            "total": "requests_total",
         },
     }
 
     targets = recorded(names.OBJECTIVE_RATIO, shown, tmp_path, **objective)
-    seen = recorded(names.LAST_SEEN, shown, tmp_path, **objective)
 
     assert {("a.b",): 0.9, ("axb",): 0.95, ("$c",): 0.99, ("d",): 0.99} == targets
-    assert targets.keys() == seen.keys()
 
 
 def test_parts_of_a_custom_objective_have_no_rule_twice() -> None:
@@ -142,10 +126,11 @@ def test_parts_of_a_custom_objective_have_no_rule_twice() -> None:
             "name": "o",
             "target": 0.99,
             "group_by": ["model"],
-            "overrides": [{"models": "a$1", "target": 0.9}],
+            "models": "a$1",
             "indicator": {
                 "kind": "custom",
-                "error_ratio": "avg by (model) (avg_over_time(bad[{{window}}]))",
+                "error": "bad_total",
+                "total": "all_total",
             },
         }
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triton_exporter.common.moments import local_text, rfc3339, utc_text
-from triton_slo.burn.amounts import budget_left, burn_rate
+from triton_slo.amounts import budget_left, burn_rate
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ LATELY = (END - 60, END)
 
 def recorded(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Series]:
     labels = group_labels("latency", model, version)
-    yield from recorded_group(labels, LATELY, target=target, burn=0.5, spent=1 - left, left=left, seen=END)
+    yield from recorded_group(labels, LATELY, target=target, burn=0.5, spent=1 - left, left=left, seen=True)
     exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
     yield str(state.MODEL_READY), {**exporter, "model": model, "version": version}, lately(1)
 
@@ -45,7 +45,7 @@ def recorded(model: str, version: str, left: float, target: float = 0.99) -> Ite
 def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Series]:
     """Yield recorded rates over the last two hours."""
     times = range(END - 7200, END + 1, 60)
-    rates = {"5m": (per_second * bad, per_second)}
+    rates = (per_second * bad, per_second)
     yield from recorded_group(group_labels("latency", model, version), times, events=rates)
 
 
@@ -53,7 +53,7 @@ def estimated(model: str, version: str, error: float) -> Iterator[Series]:
     """Yield a source that states how far it may be off, and 50 requests/s of 500 ms at most."""
     labels = group_labels("latency", model, version)
     yield from recorded_group(
-        labels, LATELY, source="decomposed", estimate_error=error, threshold=0.5, events={"1h": (7, 50)}
+        labels, LATELY, source="decomposed", estimate_error=error, threshold=0.5, events=(7, 50)
     )
 
 
@@ -128,8 +128,14 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         *events(HOSTILE, "1", 10, 0.0),
         *events(HOSTILE, "2", 10, 0.0),
     ]
+    longest: dict[object, Series] = {}
+    for row in rows:  # a model whose events are given has one counter all the same
+        counter = row[0] in (names.COUNTER, names.COPY)
+        key = (row[0], *sorted(row[1].items())) if counter else len(longest)
+        if key not in longest or len(row[2]) >= len(longest[key][2]):
+            longest[key] = row
     with history.serve(
-        history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param
+        history.openmetrics(longest.values()), tmp_path_factory.mktemp("prometheus"), server=request.param
     ) as url:
         yield url
 
@@ -537,7 +543,7 @@ def test_a_partial_answer_promotes_nothing() -> None:
     ("words", "code", "printed"),
     [
         pytest.param([], HOLD, "hold     errors: unknown: not recorded any more", id="half an hour"),
-        pytest.param(["--objective", "latency"], PROMOTE, "verdict: promote", id="not asked for"),
+        pytest.param(["--objective", "latency"], HOLD, "hold     latency good version 1", id="not asked for"),
         pytest.param(
             ["--canary", "1", "--baseline", "2"], HOLD, "errors: unknown: not recorded any more", id="canary"
         ),

@@ -18,13 +18,13 @@ from support.history import END
 from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_slo import names
-from triton_slo.burn.amounts import ratio
+from triton_slo.amounts import ratio
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.prometheus.server_access import Access
 from triton_slo.verdict.group_status import GroupStatus, overviews
-from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
+from triton_slo.verdict.recorded_status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, document, duration, rate, state, tables
@@ -37,11 +37,11 @@ GONE = group_labels("errors", "classifier", "2")
 def recorded() -> Iterator[history.Series]:
     """Yield what our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
     lately = [(END - 60, 1.0), (END, 1.0)]
-    group = partial(recorded_group, times=(END - 60, END), seen=END)
+    group = partial(recorded_group, times=(END - 60, END), seen=True)
     served = partial(group, target=0.99, days=30, source="histogram")
     yield from served(GOOD, threshold=0.5, burn=0, spent=0.25, errors={"1h": 0.005})
     yield from served(SPENT, threshold=0.1, burn=20, spent=1.5, errors={"1h": 0.1})
-    yield from group(GONE, target=0.999, left=1, seen=END - 720)
+    yield from recorded_group(GONE, (END - 60, END), target=0.999, left=1)
     yield from recorded_group(GONE, [END - 1800 + 60 * i for i in range(31)], unknown="vanished")
     yield from recorded_group(group_labels("errors"), (END - 60, END), days=30)
     cause = {"indicator": "latency", "model": SPENT["model"], "version": "1"}
@@ -64,7 +64,7 @@ def test_each_objective_is_read_with_its_budget_pace_and_causes(prometheus: str)
     with Prometheus(Access(prometheus)) as client:
         gone, empty, spent, good = read_status(client, END)
 
-    assert ("unknown", "vanished", 720.0) == (gone.state, gone.unknown, gone.unknown_seconds)
+    assert ("unknown", "vanished", 1800.0) == (gone.state, gone.unknown, gone.unknown_seconds)
     assert (2100.0, None) == (gone.unknown_in_period_seconds, good.unknown_in_period_seconds)
     assert ("probe", {}, "unknown", None) == (empty.slo, empty.group, empty.state, empty.budget_left)
     assert ("exhausted", -0.5, 0.0) == (spent.state, spent.budget_left, spent.exhausted_in_seconds)
@@ -86,7 +86,7 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
     lines = capsys.readouterr().out.splitlines()
     summary, gone = [line for line in lines if "classifier" in line]
     assert ["errors", "1", "1", "0", "0", "classifier", "2", "unknown", "100.0%"] == summary.split()[:9]
-    assert "unknown for 12m: vanished" in gone
+    assert "unknown for 30m: vanished" in gone
     assert "35m" == gone.split()[-1]
     _, spent = [line for line in lines if r'evil"[red]\n\x1b[2J\u202e' in line]
     assert ["98.50%", "99.00%", "20x", "10x", "1.5x spent", "queue 82%,"] == [
@@ -247,7 +247,9 @@ def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixtu
 
 
 SERIES = [
-    Sample({"__name__": name, **labels}, points[-1][1], float(END)) for name, labels, points in recorded()
+    Sample({"__name__": name, **labels}, points[-1][1], float(END))
+    for name, labels, points in recorded()
+    if not name.startswith(names.ALERTS)
 ]
 
 
@@ -261,87 +263,52 @@ def test_missing_series_are_unknown_never_full(present: set[int]) -> None:
     source = {
         (s.labels[names.SLO], s.labels["model"])
         for s in samples
-        if s.labels["__name__"] in (names.PERIOD_BUDGET_REMAINING, names.PERIOD_BURN_RATE)
+        if s.labels["__name__"] == names.PERIOD_BUDGET_REMAINING
     }
     assert source == shown
     assert all(row.state in ("unknown", "idle") for row in rows if (row.slo, row.model) not in source)
     seen = {
-        (s.labels[names.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == names.LAST_SEEN
+        (s.labels[names.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == names.COUNTER
     }
     assert all((row.slo, row.model) in seen and row.burn_now is None for row in rows if row.idle)
     assert {s.labels[names.SLO] for s in samples if names.SLO in s.labels} == {row.slo for row in rows}
 
 
 def test_idle_is_not_unknown() -> None:
-    """A model without requests has no ratio and no fault; one that is not seen any more is unknown."""
-    idle, target = {"__name__": names.LAST_SEEN, **GOOD}, {"__name__": names.OBJECTIVE_RATIO, **GOOD}
+    """A model without requests has no ratio and no fault; one that is neither counted nor had events has no row."""
+    counted = {"__name__": names.COUNTER, **GOOD, names.EVENT: names.TOTAL}
+    target = Sample({"__name__": names.OBJECTIVE_RATIO, **GOOD}, 0.99, END)
 
-    [asleep] = group_statuses([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
-    [gone] = group_statuses([Sample(idle, END - 900, END), Sample(target, 0.99, END)])
+    [asleep] = group_statuses([Sample(counted, 100, END), target])
     assert ("idle", "") == (asleep.state, asleep.unknown)
-    assert ("unknown", "no data") == (gone.state, gone.unknown)
+    assert [{}] == [row.group for row in group_statuses([target])] or not group_statuses([target])
 
 
-def test_a_group_of_which_only_counters_are_left_is_not_shown() -> None:
-    """Triton keeps the failure counters of a model that it unloaded: not an objective without data."""
-    counted = {**GOOD, "__name__": names.SLI_EVENTS_SINCE}
-    served = {**SPENT, "__name__": names.LAST_SEEN}
+def test_a_model_that_was_unloaded_on_purpose_is_not_unknown() -> None:
+    """Its counter ended, and no alert says that it should be served: it is shown with what is left of its
+    budget."""
+    left = Sample({"__name__": names.PERIOD_BUDGET_REMAINING, **GOOD}, 0.8, END)
 
-    [row] = group_statuses([Sample(counted, END - 900, END), Sample(served, END, END)])
-    assert row.model == SPENT["model"]
+    [row] = group_statuses([left])
+    assert ("idle", True, "") == (row.state, row.retired, row.unknown)
 
 
-@pytest.mark.parametrize(
-    ("retired", "more", "shown"),
-    [
-        pytest.param(END - 900, {}, [], id="retired without events"),
-        pytest.param(END - 960, {}, ["unknown: no data"], id="it served again and vanished"),
-        pytest.param(END - 900, {names.PERIOD_BURN_RATE: 0.2}, ["idle"], id="it had events"),
-        pytest.param(
-            END - 960,
-            {names.PERIOD_BURN_RATE: 0.2},
-            ["idle, no data for 15m"],
-            id="it had events, served again and vanished",
-        ),
-    ],
-)
-def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
-    retired: float, more: dict[str, float], shown: list[str]
-) -> None:
-    """A model that was unloaded and deleted is not unknown, and does not give `hold` for the rest of the period."""
-    values = {names.LAST_SEEN: END - 900, names.OBJECTIVE_RATIO: 0.99, names.RETIRED: retired, **more}
-    other = Sample({"__name__": names.LAST_SEEN, **SPENT}, END, END)
-
-    rows = group_statuses(
-        [other, *[Sample({"__name__": name, **GOOD}, value, END) for name, value in values.items()]]
+def test_a_model_that_vanished_is_unknown_in_all_of_its_objectives() -> None:
+    """The alert is about the model alone; another model of the objective is not concerned."""
+    gone = Sample(
+        {"__name__": UNKNOWN_SECONDS, "alertname": names.UNKNOWN_ALERT, "model": GOOD["model"]}, 720, END
     )
+    rows = [
+        Sample({"__name__": names.PERIOD_BUDGET_REMAINING, **group}, 0.8, END)
+        for group in (GOOD, SPENT, {**GOOD, names.SLO: "errors"})
+    ]
 
-    assert shown == [state(row) for row in rows if row.model == GOOD["model"]]
-
-
-@pytest.mark.parametrize(
-    ("versions", "more", "shown"),
-    [
-        pytest.param(["1"], {}, ["1"], id="its version is there"),
-        pytest.param([], {}, [""], id="it never loaded"),
-        pytest.param(["1"], {names.PERIOD_BURN_RATE: 1.0}, ["", "1"], id="it was missed meanwhile"),
-        pytest.param(["1"], {names.UNKNOWN: 1.0}, ["", "1"], id="it is unknown"),
-    ],
-)
-def test_an_entry_without_a_version_gives_way_to_its_versions(
-    versions: list[str], more: dict[str, float], shown: list[str]
-) -> None:
-    """A model that Triton listed before it was loaded is not an unknown group for the rest of the month."""
-
-    def samples(version: str, values: dict[str, float]) -> list[Sample]:
-        group = {names.SLO: "readiness", names.INDICATOR: "readiness", "model": "m"}
-        group |= {"version": version} if version else {}
-        return [Sample({"__name__": name, **group}, value, END) for name, value in values.items()]
-
-    bare = samples("", {names.LAST_SEEN: END - 3600, names.OBJECTIVE_RATIO: 0.999, **more})
-    loaded = [sample for version in versions for sample in samples(version, {names.LAST_SEEN: END})]
-
-    assert shown == sorted(row.version for row in group_statuses([*bare, *loaded]))
+    states = {(row.slo, row.model): (row.state, row.unknown_seconds) for row in group_statuses([gone, *rows])}
+    assert {
+        ("latency", GOOD["model"]): ("unknown", 720),
+        ("errors", GOOD["model"]): ("unknown", 720),
+        ("latency", SPENT["model"]): ("idle", None),
+    } == states
 
 
 SPLITS = (
@@ -365,7 +332,8 @@ def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: st
     ]
     objective = {names.SLO: "o", names.INDICATOR: indicator, **about}
 
-    [row] = group_statuses([*shares, Sample({"__name__": names.OBJECTIVE_RATIO, **objective}, 0.99, END)])
+    left = Sample({"__name__": names.PERIOD_BUDGET_REMAINING, **objective}, 0.99, END)
+    [row] = group_statuses([*shares, left])
     assert (() if cause is None else ((cause, 1.0),)) == row.causes
 
 
@@ -379,15 +347,15 @@ def test_a_series_of_nan_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", [names.CURRENT_BURN_RATE, names.OBJECTIVE_RATIO, names.PERIOD_DAYS])
+@pytest.mark.parametrize("name", [names.sli_error("5m"), names.OBJECTIVE_RATIO, names.PERIOD_DAYS])
 def test_a_group_with_a_value_that_is_not_finite_is_unknown(name: str, value: float) -> None:
     """One such value is enough: without it the group would seem idle, or to have a burn rate of infinity."""
     values = {
         names.OBJECTIVE_RATIO: 0.99,
         names.PERIOD_DAYS: 30.0,
         names.PERIOD_BUDGET_REMAINING: 0.5,
-        names.CURRENT_BURN_RATE: 0.1,
-        names.LAST_SEEN: END,
+        names.sli_error("5m"): 0.001,
+        names.COUNTER: 100.0,
         name: value,
     }
     objective = {names.SLO: "latency", names.INDICATOR: "latency"}
@@ -402,10 +370,10 @@ def test_a_group_with_a_value_that_is_not_finite_is_unknown(name: str, value: fl
 
 def test_a_total_failure_has_no_rounding_error() -> None:
     """When everything failed the SLI is zero, not a tiny negative number."""
-    labels = {"__name__": names.PERIOD_BURN_RATE, **GOOD}
+    labels = {"__name__": names.PERIOD_BUDGET_REMAINING, **GOOD}
     target = {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
-    [row] = group_statuses([Sample(labels, 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
+    [row] = group_statuses([Sample(labels, 1 - 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
     assert "0.0" == str(row.sli)
 
 
@@ -451,7 +419,7 @@ def test_numbers_are_written_for_people(expected: str, actual: str) -> None:
 def test_the_selector_is_one_question_for_exactly_our_series() -> None:
     """Every series that is read is asked for."""
     assert all(
-        name in SELECTOR for name in (names.UNKNOWN, names.CAUSE_SHARE, names.INFO, names.PERIOD_BURN_RATE)
+        name in SELECTOR for name in (names.COUNTER, names.CAUSE_SHARE, names.INFO, names.OBJECTIVE_RATIO)
     )
 
 
@@ -461,10 +429,8 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
         ((), []),
         (("histogram",), []),
         (
-            ("slices",),
-            [
-                "estimated (slices), too uncertain for the target: latency m version 1: if the mean of a minute"
-            ],
+            ("summary",),
+            ["estimated (summary), too uncertain for the target: latency m version 1: the share within"],
         ),
         (
             ("histogram", "sampled_mean"),
@@ -488,10 +454,10 @@ def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], pri
     [
         (("trace",), 0.9, "ok"),
         (("sampled_mean", "trace"), 0.9, "ok (estimated)"),
-        (("slices", "summary"), -0.1, "exhausted (estimated)"),
+        (("decomposed", "summary"), -0.1, "exhausted (estimated)"),
         (("backend_counters",), 0.9, "ok (failures may be hidden)"),
         (("decomposed", "untraced_queue"), 0.9, "ok (estimated, rejections may be hidden)"),
-        (("slices",), None, "unknown"),
+        (("summary",), None, "unknown"),
     ],
 )
 def test_a_state_shows_the_caveats_of_its_source(
@@ -551,9 +517,9 @@ def test_a_budget_of_less_than_its_period_is_called_one(
     series = {
         names.OBJECTIVE_RATIO: 0.999,
         names.PERIOD_DAYS: 30.0,
-        names.PERIOD_BURN_RATE: 1000.0,
-        names.SLI_EVENTS_SINCE: END - reaches_back,
-        **({} if period_began is None else {names.PERIOD_START: END - period_began}),
+        names.PERIOD_BUDGET_REMAINING: -999.0,
+        names.COUNTER_SINCE: END - reaches_back,
+        **({} if period_began is None else {PERIOD_START: END - period_began}),
     }
     samples = [Sample({**GOOD, "__name__": name}, value, END) for name, value in series.items()]
 
@@ -573,9 +539,8 @@ def test_labels_of_all_series_leave_an_objective_its_period(external: dict[str, 
         for name, value in (
             (names.OBJECTIVE_RATIO, 0.99),
             (names.PERIOD_BUDGET_REMAINING, 0.5),
-            (names.PERIOD_BURN_RATE, 0.5),
-            (names.CURRENT_BURN_RATE, 0.5),
-            (names.SLI_EVENTS_SINCE, END - 86400),
+            (names.sli_error("5m"), 0.005),
+            (names.COUNTER_SINCE, END - 86400),
         )
     ]
     series += [(labels, names.PERIOD_DAYS, 30.0) for labels in (objective, idle)]

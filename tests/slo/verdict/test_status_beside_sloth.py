@@ -12,12 +12,12 @@ import pytest
 
 from slo.slo_shapes import sloth_as_named
 from support import history
+from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
-from triton_slo.artifact import Options
-from triton_slo.generate import artifacts
+from triton_slo.indicators.common.sources import COUNTERS
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
@@ -31,7 +31,7 @@ def counters(now: float) -> str:
     """Two models that fail nothing, and the series of a fresh exporter, until now."""
     start, step = now - 3 * 3600, 15.0
     labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
-    rows = []
+    rows: list[history.Series] = []
     for model in MODELS:
         about = {**labels, "model": model, "version": "1"}
         points = history.counter(start, now - 5, step, 5)
@@ -43,23 +43,31 @@ def counters(now: float) -> str:
         rows.append((str(state.MODEL_READY), about, steady))
         rows.append((str(models.INFO), {**about, "backend": "onnxruntime"}, steady))
     rows.append((str(own.LAST_SUCCESS), labels, [(at, at) for at, _ in points]))
+    times = [at for at, _ in points]
+    for model in MODELS:
+        rows += recorded_group(
+            group_labels("errors", model),
+            times,
+            target=ERRORS.target,
+            burn=0.0,
+            left=1.0,
+            errors={"1h": 0.0, "6h": 0.0, "3d": 0.0},
+            events=(0.0, 5.0),
+            source=COUNTERS,
+            since=start,
+        )
+    rows += recorded_group(group_labels("errors"), times, days=30.0)
     return history.openmetrics(rows)
 
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    ours = {
-        artifact.name: artifact.text
-        for artifact in artifacts([ERRORS], Options())
-        if artifact.part == "rules"
-    }
-    rules = {**ours, "sloth.yml": sloth_as_named()}
+    rules = {"sloth.yml": sloth_as_named()}
     folder: Path = tmp_path_factory.mktemp("prometheus")
     with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
         with Prometheus(Access(url)) as client:
-            for label in ("sloth_id", names.SLO):
-                query = f"{names.PERIOD_BUDGET_REMAINING}{{{label}!=''}}"
-                eventually(partial(client.instant, query), "the rules recorded nothing", 60)
+            query = f"{names.PERIOD_BUDGET_REMAINING}{{sloth_id!=''}}"
+            eventually(partial(client.instant, query), "the rules recorded nothing", 60)
         yield url
 
 

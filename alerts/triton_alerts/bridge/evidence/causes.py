@@ -11,10 +11,10 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
-from triton_slo.burn.alert_texts import action
-from triton_slo.burn.causes import cause_words, causes_listed
+from triton_slo.causes import cause_words
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
+from triton_slo.rules import action
 
 UNKNOWN = "not known"
 _MISSING = re.compile(
@@ -32,7 +32,7 @@ def cause(incident: Incident, lead: Member) -> str:
 
 def brief(incident: Incident, lead: Member) -> str:
     """Return the cause in a few words, for a title: the missing file by its name, else the class of the cause."""
-    name = _single(incident, lead)
+    name = cause(incident, lead)
     files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
@@ -41,8 +41,8 @@ def brief(incident: Incident, lead: Member) -> str:
 
 def largest(incident: Incident, lead: Member) -> str:
     """Return the cause in words, for a list: the single cause, else the largest one, else nothing."""
-    largest_listed = next(iter(_causes(incident, lead)), "")
-    return cause_words(_single(incident, lead) or incident.source_facts.largest_cause or largest_listed)
+    listed = next(iter(_not_listed(incident, lead)), "")
+    return cause_words(cause(incident, lead) or incident.source_facts.largest_cause or listed)
 
 
 def first_step(incident: Incident, lead: Member) -> str:
@@ -50,23 +50,16 @@ def first_step(incident: Incident, lead: Member) -> str:
     own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own == action(alert, kind.all_steps()):
-        own = action(alert, incident.source_facts.first_step or kind.step_for(*_causes(incident, lead)))
+        own = action(alert, incident.source_facts.first_step or kind.step_for(*_not_listed(incident, lead)))
     steps = _STEPS.get(alert, {})
     if lead.annotations.get("cause", "") in steps:
         return own
     return steps.get(_class_of_reason(incident, lead), own)
 
 
-def _single(incident: Incident, lead: Member) -> str:
-    """Return the cause if there is exactly one, not a list of causes with shares."""
-    known = cause(incident, lead)
-    return _class_of_not_ready(incident, lead) if causes_listed(known) else known
-
-
-def _causes(incident: Incident, lead: Member) -> tuple[str, ...]:
-    """Return the causes that a burn alert lists, the largest first; else what the exporter sees."""
-    listed = causes_listed(lead.annotations.get("cause", ""))
-    return listed or (("state:missing",) if NOT_LISTED in _reasons(incident, lead) else ())
+def _not_listed(incident: Incident, lead: Member) -> tuple[str, ...]:
+    """Return the cause that the exporter sees where Triton does not list a model."""
+    return ("state:missing",) if NOT_LISTED in _reasons(incident, lead) else ()
 
 
 def _class_of_not_ready(incident: Incident, lead: Member) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.evidence.alert_queries import matchers_of
+from triton_alerts.bridge.evidence.alert_queries import burn_now, matchers_of
 from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
@@ -15,8 +15,8 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_slo import names
-from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
-from triton_slo.burn.causes import cause_words
+from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate
+from triton_slo.causes import cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
 from triton_slo.prometheus.client import Prometheus
@@ -51,7 +51,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    burn = value(f"max({names.CURRENT_BURN_RATE}{where})")
+    burn = value(f"max({burn_now(where)})")
     if burn is not None:
         facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
@@ -62,9 +62,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
                 BUDGET_LEFT,
                 budget_left(left)
                 + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
-                + _short_history_hint(
-                    prometheus, where, matchers_of(member, names.SLO, names.INDICATOR), days
-                ),
+                + _short_history_hint(prometheus, where, days),
             )
         )
     shares = prometheus.instant(
@@ -80,13 +78,9 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step)
 
 
-def _short_history_hint(
-    prometheus: Prometheus, where: Matchers, objective: Matchers, days: float | None
-) -> str:
+def _short_history_hint(prometheus: Prometheus, where: Matchers, days: float | None) -> str:
     """Return a hint that the budget is of less time than its period of `days`; empty where it is not."""
-    began = prometheus.instant(
-        f"min({names.SLI_EVENTS_SINCE}{where}) > (max({names.PERIOD_START}{objective}) or vector(0))"
-    )
+    began = prometheus.instant(f"min({names.COUNTER_SINCE}{where})")
     reached = [sample.at - sample.value for sample in began]
     if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
         return ""

@@ -18,7 +18,7 @@ from triton_alerts.hours import Hours
 from triton_exporter.common.duration import DAY, in_words
 from triton_exporter.common.moments import local_text
 from triton_slo import names
-from triton_slo.burn.amounts import burn_rate
+from triton_slo.amounts import burn_rate
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.report.markup import escape_markdown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
@@ -13,16 +13,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
-from triton_slo import links, names
+from triton_slo import links, names, rules
 from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.plan import Plan
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.rules.plan import Plan
-from triton_slo.verdict.estimate import no_page_because, settled_by
+from triton_slo.verdict.estimate import settled_by
 from triton_slo.verdict.forecast import forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web import urls
-from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark, gap
-from tritonwatch.web.drawing.condition_parts import Truth, tier_conditions
+from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark
 from tritonwatch.web.pages.objective_charts import objective_charts
 from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.queries import group_history
@@ -161,13 +160,6 @@ def _page(site: Site, request: Request) -> Response:
     durations = group_history.distribution(site.sources, row, values.at)
     concerned = [alert for alert in values.answers.alerts.value if row.concerned_by(alert.labels)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
-
-    def recorded(tier: str, part: str) -> Truth:
-        if values.answers.states.read_at is None:
-            return None
-        series = states.named(names.burn_part(part), tier=tier)
-        return series is not None and not gap(series.times[-1], states.axis.end, states.axis.step)
-
     context = {
         "row": row,
         "about": values.about,
@@ -180,8 +172,7 @@ def _page(site: Site, request: Request) -> Response:
         "spent_by": group_history.spent_by_cause(values.answers.causes.value, values.answers.burn.value),
         "buckets": durations.value,
         "caveats": [(CAVEATS[source], settled_by(row, source)) for source in row.caveats],
-        "no_page": no_page_because(row),
-        "tiers": tier_conditions(plan, row, recorded, firing.__contains__) if plan else (),
+        "tiers": _tiers(plan, firing) if plan else (),
         "timeline": _timeline(states),
         "axis": values.axis,
         **_page_links(values, request.query_params.get("at")),
@@ -210,15 +201,26 @@ def _page_links(values: _ObjectivePage, at: str | None) -> Mapping[str, object]:
     }
 
 
+def _tiers(plan: Plan, firing: Set[str]) -> list[Mapping[str, object]]:
+    """Return each alert of the objective: its windows, the burn rate above which it fires, its PromQL."""
+    return [
+        {
+            "tier": tier.name,
+            "severity": plan.severity(tier),
+            "factor": plan.factor(tier),
+            "long": tier.long,
+            "short": tier.short,
+            "firing": tier.name in firing,
+            "promql": rules.burn_condition(plan, tier),
+        }
+        for tier in rules.tiers(plan)
+    ]
+
+
 def _timeline(states: PastSeries) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Return when each named part of each tier was true, and when its alert fired."""
+    """Return when the alert of each tier fired."""
     rows: dict[str, list[tuple[float, float]]] = {}
-    for series in states.series:
-        part = names.part_of_burn(series.labels.get("__name__", ""))
-        if part is None:
-            continue
-        rows[f"{series.labels.get(names.TIER, '')}: {part}"] = list(states.axis.stretches(series))
     for series in states.all_named(names.ALERTS):
-        label = f"{series.labels.get(names.TIER) or series.labels.get('alertname', '')}: fires"
+        label = series.labels.get(names.TIER) or series.labels.get("alertname", "")
         rows.setdefault(label, []).extend(states.axis.stretches(series))
     return sorted(rows.items())

@@ -13,16 +13,15 @@ from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, parse_seconds, time_text
 from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
-from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError, NoSeriesError
-from triton_slo.backtest.policy_run import Episode
+from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.convert import writing
 from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
+from triton_slo.plan import Clock
 from triton_slo.problem import Problem
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.rules.windows import Clock
 from triton_slo.verdict.group_names import version_name
 from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
@@ -109,7 +108,7 @@ def _evidence(
     options = site.sources.options
     days = HISTORIES[form.history]
     clock = Clock(options.time_scale, options.scrape_interval_seconds)
-    step = clock.real(RECORDED)
+    step = clock.real("5m")
     if days <= _FINE_DAYS and options.time_scale == 1:
         step = max(_FINE_SECONDS, 2 * options.scrape_interval_seconds)
     own = next((objective for objective in site.sources.objectives if objective.name == form.base), None)

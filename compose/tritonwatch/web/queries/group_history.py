@@ -1,4 +1,4 @@
-"""The recorded history of one group: budget, burn rates, events, parts of conditions, causes, deployments."""
+"""The recorded history of one group: budget, burn rates, events, alerts, causes, deployments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from triton_exporter.common.duration import in_words
 from triton_slo import names
 from triton_slo.indicators import indicator_class
-from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.indicators.durations import HistogramIndicator
 from triton_slo.prometheus.client import Prometheus, Sample, Series
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, parse_selector
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 _ERRORS = names.sli_error("")
-_EVENTS = names.sli_events("5m")
-_PARTS = names.burn_part(".+")
-_BANDS: Mapping[str, str] = {names.UNKNOWN: "unknown", names.SLI_EXCLUDED: "excluded"}
+EVENTS = "events_per_second"
+_BANDS: Mapping[str, str] = {names.SLI_EXCLUDED: "excluded"}
 _FIRING = 'alertstate="firing"'
 
 
@@ -75,30 +74,29 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
 
 
 def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    """Return the budget and the running sums of events over the period."""
-    pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
-    return _past(sources, axis, [recorded_name(pattern, own_matchers(row))])
+    """Return the budget over the period."""
+    return _past(sources, axis, [f"{names.PERIOD_BUDGET_REMAINING}{own_matchers(row)}"])
 
 
 def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    """Return the error ratios of all windows and the events."""
-    return _past(sources, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
+    """Return the error ratios of all windows and the events per second, under the name `EVENTS`."""
+    own, window = own_matchers(row), max(1, round(max(axis.step, 300 * sources.options.time_scale)))
+    rate = f'label_replace(rate({names.COUNTER}{own}[{window}s]), "__name__", "{EVENTS}", "", "")'
+    return _past(sources, axis, [recorded_name(f"{_ERRORS}.+", own), rate])
 
 
 def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
-    own = own_matchers(row)
+    """Return what exists only while it is true: alerts and excluded time."""
     window = f"[{max(1, round(axis.step))}s]"
+    queries = [
+        f"{names.ALERTS}{own_matchers(row).also(_FIRING)}",
+        f"{names.SLI_EXCLUDED}{Matchers().equal(names.SLO, row.slo)}",
+    ]
+    if row.model:
+        unknown = Matchers().equal("alertname", names.UNKNOWN_ALERT).equal("model", row.model)
+        queries.append(f"{names.ALERTS}{unknown.also(_FIRING)}")
     # The last sample of each step: none of them, however short it was, is missed.
-    return _past(
-        sources,
-        axis,
-        [
-            f"last_over_time({recorded_name(f'{_PARTS}|{names.UNKNOWN}', own)}{window})",
-            f"last_over_time({names.ALERTS}{own.also(_FIRING)}{window})",
-            f"last_over_time({names.SLI_EXCLUDED}{Matchers().equal(names.SLO, row.slo)}{window})",
-        ],
-    )
+    return _past(sources, axis, [f"last_over_time({query}{window})" for query in queries])
 
 
 def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
@@ -148,7 +146,7 @@ def spent_by_cause(causes: PastSeries, burn: PastSeries) -> list[tuple[str, floa
 
     The causes of each step count as much as the events that failed in it.
     """
-    errors = burn.axis.values(burn.named(_EVENTS, event=names.ERROR))
+    errors = burn.axis.values(burn.named(EVENTS, event=names.ERROR))
     weights: dict[str, float] = defaultdict(float)
     for series in causes.series:
         shares = causes.axis.values(series)
@@ -172,10 +170,10 @@ class Bucket:
 def distribution(sources: Sources, row: GroupStatus, at: float | None) -> CachedAnswer[tuple[Bucket, ...]]:
     """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
     measured = indicator_class(row.indicator)
-    if not issubclass(measured, HistogramOrSlices):
+    if not issubclass(measured, HistogramIndicator):
         return CachedAnswer((), sources.reader.now)
     plan = sources.plans.get(row.slo)
-    matchers = plan.source_matchers if plan else Matchers()
+    matchers = Matchers(parse_selector(plan.options.selector)[0]) if plan else Matchers()
     for label in names.GROUPING:
         if label in row.group:
             matchers = matchers.equal(label, row.group[label])

@@ -1,188 +1,21 @@
-"""Measures: PromQL for an indicator's events and groups, and the reasons for unknown values."""
+"""Measures: PromQL for what each server has counted, where the numbers come from, and what prevents measuring."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.duration import duration_text
+from triton_exporter.catalogue import Metric, state
 from triton_slo import names
-from triton_slo.promql import Matchers, by, indent, number, on, paren
-
-Change = Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Expressions for errors and for all events, per second and per group; both exist or neither does."""
-
-    error: str
-    total: str
-
-    def map(self, change: Change) -> Events:
-        """Return the failed and all events with the same change made to both."""
-        return Events(change(self.error), change(self.total))
-
-    def ratio(self) -> str:
-        """Return the error ratio of recorded events, which differ in the label `event`; absent without events."""
-        return f"{self.error}\n/ ignoring ({names.EVENT})\n({self.total} > 0)"
-
-    def labelled(self) -> str:
-        """Return errors and totals in one series name, with the label `event`."""
-        error, total = (
-            f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
-            for expr, event in ((self.error, names.ERROR), (self.total, names.TOTAL))
-        )
-        return f"{error}\nor\n{total}"
-
-
-class EventQuery(ABC):
-    """PromQL of the events of one source."""
-
-    has_past: ClassVar[bool] = True
-    """True if the first evaluation of the rules sees what happened before it, as counters show it."""
-    may_begin_late: bool = False
-    """True if a window can lack events that a shorter one has, because the series began within the window."""
-
-    @property
-    def states(self) -> tuple[Events, ...]:
-        """Events per second at this moment, which rules record at each evaluation; none for counters alone."""
-        return ()
-
-    @abstractmethod
-    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        """Return labelled events per second over a window, the best first.
-
-        `mean` averages what was recorded of the states; `masked` leaves out excluded time.
-        """
-
-    @abstractmethod
-    def at_once(self, window: str, mean: Change) -> Events:
-        """Return events per second over a window from source series alone; `mean` averages over it."""
-
-    def preferred(self, window: str) -> Events:
-        """Return the best source alone: what a format without fallbacks can express."""
-        return self.at_once(window, lambda expr: expr)
-
-    @abstractmethod
-    def map_states(self, change: Change) -> EventQuery:
-        """Return the query with a change made to its states."""
-
-    @abstractmethod
-    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        """Return the query with unknown time as failed events: `lost` returns these, or its arguments."""
-
-    def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
-        """Return how far back a window reads: as far as the longest that is read from counters."""
-        return longest_window
-
-
-@dataclass(frozen=True, slots=True)
-class StateQuery(EventQuery):
-    """Events per second at this moment, as gauges or the means of short time slices show them."""
-
-    has_past: ClassVar = False
-    events: Events
-
-    @property
-    def states(self) -> tuple[Events, ...]:
-        return (self.events,)
-
-    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        return (mean,)
-
-    def at_once(self, window: str, mean: Change) -> Events:
-        return self.events.map(mean)
-
-    def map_states(self, change: Change) -> EventQuery:
-        return StateQuery(self.events.map(change))
-
-    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        # Failed and all events are replaced together: a stuck group still has events, as it calls itself ready.
-        return self.map_states(lost)
-
-    def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
-        return slice_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class CounterQuery(EventQuery):
-    """Events that counters show over any window."""
-
-    events: Callable[[str], Events]
-    group_by: tuple[str, ...]
-    may_begin_late: bool = field(default=False, kw_only=True)
-
-    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        return (masked(self.events(window).labelled()),)
-
-    def at_once(self, window: str, mean: Change) -> Events:
-        return self.events(window)
-
-    def map_states(self, change: Change) -> EventQuery:
-        return self
-
-    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        lost_events = Events(lost(), lost())
-        return SumQuery(self.events, self.group_by, lost_events, may_begin_late=self.may_begin_late)
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackQuery(CounterQuery):
-    """Counters, and states for the groups that have none."""
-
-    fallback: Events
-
-    @property
-    def states(self) -> tuple[Events, ...]:
-        return (self.fallback,)
-
-    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        return masked(self.events(window).labelled()), mean
-
-    def at_once(self, window: str, mean: Change) -> Events:
-        first, second, matching = self.events(window), self.fallback.map(mean), on(self.group_by)
-        return Events(
-            f"({first.error})\nor {matching}\n({second.error})",
-            f"({first.total})\nor {matching}\n({second.total})",
-        )
-
-    def preferred(self, window: str) -> Events:
-        return self.events(window)
-
-    def map_states(self, change: Change) -> EventQuery:
-        return replace(self, fallback=self.fallback.map(change))
-
-
-@dataclass(frozen=True, slots=True)
-class SumQuery(CounterQuery):
-    """Counters, and on top of them the events that are lost while nothing is known."""
-
-    lost: Events
-
-    @property
-    def states(self) -> tuple[Events, ...]:
-        return (self.lost,)
-
-    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        matching = on((*self.group_by, names.EVENT))
-        return masked(f"{paren(self.events(window).labelled())}\n+ {matching}\n{mean}"), mean
-
-    def map_states(self, change: Change) -> EventQuery:
-        return replace(self, lost=self.lost.map(change))
+from triton_slo.promql import Matchers, by, on
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The source series of a measure, the labels of its groups, and the length of a time slice (PromQL)."""
+    """The source series of an objective's models, and the labels of its groups."""
 
     matchers: Matchers
     group_by: tuple[str, ...]
-    slice_window: str
-    scrape_seconds: float = 15.0
 
     @property
     def by(self) -> str:
@@ -198,6 +31,11 @@ class Scope:
     def models(self) -> Matchers:
         """The matchers without those on the version, for series that have none or another one."""
         return self.matchers.without(("version",))
+
+    @property
+    def server_labels(self) -> tuple[str, ...]:
+        """Labels that tell the servers of a group apart."""
+        return (*(label for label in ("job", "instance") if label not in self.group_by), *self.group_by)
 
     def restricted(self, query: str) -> str:
         """Return the part of a query's result that has the models and versions, where the group has them."""
@@ -223,34 +61,31 @@ class Scope:
         """Return the selector of the series themselves."""
         return f"{metric}{self.matchers.also(*extra)}"
 
-    def summed(self, expr: str) -> str:
-        """Return the sum of an expression by group."""
-        return f"sum {self.by} ({expr})"
-
 
 @dataclass(frozen=True, slots=True)
-class UnknownReason:
-    """A reason for knowing nothing about a group: its expression has the value 1 for such groups.
-
-    `words` explain it to a person; `{after}` stands for the time that must pass. `fix` is what to change, where a
-    setting is wrong.
-    """
+class WrongSetting:
+    """A setting because of which groups cannot be measured: its expression has the value 1 for each of them."""
 
     name: str
     expr: str
     words: str
-    fix: str = ""
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Expressions that measure an indicator for one part of the models; `wrong_settings` can prevent it."""
+    """What each server has counted so far, failed and all events: counters with all labels of the server's series.
 
-    presence: str
-    events: EventQuery
+    For an indicator that counts time (`counts_time`), `error` and `total` are instead the servers of each group
+    that
+    fail now, and all of them.
+    """
+
+    error: str
+    total: str
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
-    wrong_settings: tuple[UnknownReason, ...] = ()
+    wrong_settings: tuple[WrongSetting, ...] = ()
     estimate_error: Callable[[str], str] | None = None
     """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
     stated_error: Callable[[str], str] | None = None
@@ -264,21 +99,22 @@ class Measure:
         return frozenset(named | (set(state.DISTRIBUTION_SOURCES) if exported else set()))
 
 
-def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
-    """Return the reason for groups whose requests wait while none completes."""
-    window, matchers = duration_text(after_seconds), scope.models
-    waiting = f"sum {scope.by} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"
-    done = " or ".join(
-        f"(sum {scope.by} (increase({metric}{matchers}[{window}])) > 0)"
-        for metric in (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
-    )
-    # Half of the window must have been seen: a model that has just appeared has had no time to answer.
-    known = f"count_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])"
-    age = f"max {scope.by} ({known}) >= {number(after_seconds * 0.8 / scope.scrape_seconds)}"
-    return UnknownReason(
-        "stuck",
-        f"0 * (\n  ({waiting})\n  and {scope.on} ({age})\n  unless {scope.on} ({done})\n) + 1",
-        "Requests have waited for {after} and no request has completed: the model seems to be stuck.",
+def either(parts: Sequence[Measure], on_group: str) -> Measure:
+    """Return the measure of models that have different thresholds; of two for a group, the first."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def first(errors: Sequence[Callable[[str], str] | None]) -> Callable[[str], str] | None:
+        known = [error for error in errors if error is not None]
+        return (lambda window: f"\nor {on_group} ".join(error(window) for error in known)) if known else None
+
+    return Measure(
+        "\nor ".join(part.error for part in parts),
+        "\nor ".join(part.total for part in parts),
+        tuple(dict.fromkeys(source for part in parts for source in part.sources)),
+        tuple(setting for part in parts for setting in part.wrong_settings),
+        first([part.estimate_error for part in parts]),
+        first([part.stated_error for part in parts]),
     )
 
 

@@ -20,7 +20,6 @@ HIDING = frozenset({BACKEND_COUNTERS, UNTRACED_QUEUE})
 """Sources that miss failed requests altogether: no stated error bounds how many."""
 PROBER = "prober"
 CLIENTS = "clients"
-SLICES = "slices"
 SEES_FAILURES = frozenset({PROBER, CLIENTS})
 """Sources that see a failed request whatever the backend reports about it."""
 
@@ -44,12 +43,6 @@ _TRACES = (
     "(26.01 or later, --metrics-config histogram_latencies=true)"
 )
 CAVEATS: Mapping[str, Caveat] = {
-    SLICES: Caveat(
-        "estimated",
-        "if the mean of a minute is over the threshold, all requests of the minute count as failed, "
-        "otherwise none, so a slow tail is missed",
-        f"scrape Triton through the exporter; then {_TRACES}",
-    ),
     "sampled_mean": Caveat(
         "estimated",
         "all requests between two samples count with their mean duration, so a few slow requests are missed",

@@ -22,7 +22,7 @@ from triton_slo.indicators.gateways.gateway_table import (
 )
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.names import GROUPING
-from triton_slo.promql import Matchers, by, indent, parse_selector, quote
+from triton_slo.promql import Matchers, by, parse_selector, quote
 
 
 def _code(value: str) -> str:
@@ -87,31 +87,38 @@ class GatewayRequests:
                 )
         return self._also(*variants)
 
-    def failed(self, window: str) -> str:
-        """Return the requests per second that failed: by their status, or without one."""
+    @property
+    def failed(self) -> str:
+        """Counters of the requests that failed: by their status, or without one."""
         kinds: list[tuple[str, ...]] = [
             (f"{label}=~{quote(failed)}",) for label, failed in self.gateway.statuses(self.codes)
         ]
         kinds += [self.gateway.unanswered] if self.gateway.unanswered else []
         # `or` counts a series once that matches several.
-        rates = (f"rate({self.gateway.counted}{self.matchers(*kind)}[{window}])" for kind in kinds)
-        return self._grouped("sum", " or ".join(rates))
+        return self.named(" or ".join(self.series(self.gateway.counted, *kind) for kind in kinds))
 
-    def rate(self, series: object, window: str, *extra: str) -> str:
-        """Return events per second and group of a counter over a window."""
-        return self._grouped("sum", f"rate({series}{self.matchers(*extra)}[{window}])")
+    def counted(self, series: object, *extra: str) -> str:
+        """Return counters with the model's name in `model`."""
+        return self.named(self.series(series, *extra))
+
+    def with_zero(self, failed: str, every: str) -> str:
+        """Return counters of failures, and 0 for each server: its first failure is seen as one."""
+        return f"{failed}\nor 0 * sum {by(self.scope.server_labels)} ({every})"
+
+    def named(self, expr: str) -> str:
+        """Return an expression with the model's name in the label `model`, of the objective's models alone."""
+        label, pattern = self.model_from.label, self.model_from.pattern
+        if (label, pattern) != ("model", EVERY):
+            expr = f'label_replace({expr}, "model", "$1", "{label}", {quote(pattern)})'
+        return self.scope.restricted(expr)
 
     def present(self, series: object, *extra: str) -> str:
         """Return the groups for which a series exists now, each with the value 1."""
-        return self._grouped("group", f"{series}{self.matchers(*extra)}")
+        return f"group {self.scope.by} ({self.counted(series, *extra)})"
 
     def series(self, series: object, *extra: str) -> str:
         """Return the selector of the series themselves."""
         return f"{series}{self.matchers(*extra)}"
-
-    def summed(self, expr: str) -> str:
-        """Return the sum of an expression by group."""
-        return self._grouped("sum", expr)
 
     def matchers(self, *extra: str) -> Matchers:
         """Return the matchers of the requests."""
@@ -128,15 +135,6 @@ class GatewayRequests:
 
     def _also(self, *kind: str) -> GatewayRequests:
         return replace(self, kind=(*self.kind, *kind))
-
-    def _grouped(self, operator: str, expr: str) -> str:
-        """Return an aggregation by the labels of a group, with the model's name in `model`."""
-        label, pattern = self.model_from.label, self.model_from.pattern
-        if (label, pattern) != ("model", EVERY):
-            inner = by(sorted({label, *self.scope.group_by} - ({"model"} - {label})))
-            renamed = f'"model", "$1", "{label}", {quote(pattern)}'
-            expr = f"label_replace(\n  {operator} {inner} ({expr}),\n  {renamed}\n)"
-        return f"{operator} {self.scope.by} (\n{indent(self.scope.restricted(expr))}\n)"
 
 
 class GatewayIndicator(Indicator):
@@ -198,9 +196,3 @@ class GatewayIndicator(Indicator):
     def _needed(self) -> str:
         assert self.gateway is not None
         return self.gateway.counted
-
-    def alive(self, scope: Scope) -> str:
-        """Return PromQL with a result while the gateway exposes any: a model's series begin with a request."""
-        if self.gateway is None:
-            return ""
-        return f"group ({self.gateway.counted}{self.at_gateway(scope).matchers()})"

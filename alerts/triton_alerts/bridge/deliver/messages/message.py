@@ -32,7 +32,6 @@ from triton_alerts.bridge.deliver.messages.incident_text import (
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
     FACTS_WHILE_OPEN,
-    SPLIT,
     WIDE_FACTS,
     Event,
     Incident,
@@ -52,7 +51,7 @@ from triton_alerts.bridge.text import (
 )
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
-from triton_slo.burn.causes import cause_words, causes_listed
+from triton_slo.causes import cause_words
 from triton_slo.names import GROUPING, SLO
 
 UNTIL_RESOLVED = "resolved"
@@ -267,8 +266,7 @@ def _why_blocks(incident: Incident) -> list[Block]:
     description = lead.annotations.get("description", "") if incident.open else ""
     blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
     cause = causes.cause(incident, lead)
-    # The split shows the shares of a burn alert, and newer ones; it does not know why a load failed.
-    if cause and not (SPLIT in incident.facts and causes_listed(cause)):
+    if cause:
         blocks.append(section(f"*Cause*\n{prose(cause_words(cause), 600)}"))
     reasons = incident.source_facts.reasons
     limit = 2600 // max(1, min(len(reasons), 3))

@@ -1,0 +1,226 @@
+"""Replay of an objective's alerts over a history: which of them would have fired, and what was left of the budget.
+
+The alerts are those of `triton_slo.rules`, with the same windows and numbers; a test plays both on the same series.
+All series of a chunk are worked on at once; a window's events are the difference of two running sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from triton_slo import rules
+from triton_slo.artifact import Options
+from triton_slo.backtest.history import Flags, History, Matrix
+from triton_slo.objective.exclusion import Span
+from triton_slo.objective.model import SUSTAINABLE, Objective, Tier
+from triton_slo.objective.periods import period_at
+from triton_slo.plan import Plan
+
+Severity = Literal["page", "ticket"]
+_CHUNK = 32
+"""Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
+_NOTHING = 1e-6
+"""Fewer events than this are rounding left over from differences of running sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One alert of one series from its first to its last moment of firing (Unix seconds).
+
+    `ended` is None when it still fires where the history ends. `budget_left` is that of the objective when it began
+    to fire (1 unspent, negative overspent).
+    """
+
+    key: tuple[str, str, str]
+    alert: str
+    severity: Severity
+    started: float
+    ended: float | None
+    budget_left: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An objective to replay; in the spans of `excluded` (Unix seconds) nothing counts and nothing fires."""
+
+    objective: Objective
+    options: Options = Options()  # noqa: RUF009 # frozen
+    excluded: Sequence[Span] = ()
+    inhibits: bool = True
+    """Of the alerts of a series only the most urgent is sent."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The objective under the options."""
+        return Plan(self.objective, self.options)
+
+    def target_of(self, model: str, version: str) -> float:
+        """Return the target of a model version; that of models without an override where there is none."""
+        resolved = self.objective.resolve(model, version) if model else None
+        return self.objective.target if resolved is None else resolved[0]
+
+    def passed_seconds(self, at: float) -> float:
+        """Return the time that the budget is a share of at a Unix time: the window, or the calendar period so
+        far."""
+        if self.objective.calendar is None:
+            return self.plan.period_seconds
+        return max(1.0, at - period_at(self.objective.calendar, at).start)
+
+    def episodes(self, history: History) -> Iterator[Episode]:
+        """Yield what fires and is sent."""
+        seen, quiet = self._counted(history), self._excluded_steps(history)
+        tiers = sorted(rules.tiers(self.plan), key=lambda tier: rules.urgency(self.plan, tier))
+        for rows, chunk in self._chunks(history, seen):
+            inhibited: Flags = np.zeros(chunk.shape, dtype=bool)
+            for tier in tiers:
+                firing = self._firing(chunk, tier) & ~quiet
+                sent = firing & ~inhibited
+                for row, started, ended, column in _runs_of_true(history, firing, sent):
+                    left = float(chunk.budget_left(column, self.passed_seconds(started))[row])
+                    yield Episode(
+                        history.keys[rows.start + row],
+                        tier.name,
+                        "page" if self.plan.pages(tier) else "ticket",
+                        started,
+                        ended,
+                        # A calendar period that has just begun has no event, and so all of its budget.
+                        1.0 if math.isnan(left) else left,
+                    )
+                if self.inhibits:
+                    inhibited |= firing
+
+    def budgets(self, history: History, columns: Sequence[int]) -> Matrix:
+        """Return the budget left of every series at some steps; NaN where it had no event by then."""
+        left = np.full((len(history.keys), len(columns)), np.nan)
+        for rows, chunk in self._chunks(history, self._counted(history)):
+            for index, column in enumerate(columns):
+                left[rows, index] = chunk.budget_left(
+                    column, self.passed_seconds(float(history.times[column]))
+                )
+        return left
+
+    def _chunks(self, history: History, seen: History) -> Iterator[tuple[slice, _Chunk]]:
+        targets = np.array([self.target_of(model, version) for _, model, version in history.keys])
+        for first in range(0, len(history.keys), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            yield rows, _Chunk(seen, targets[rows], rows)
+
+    def _excluded_steps(self, history: History) -> Flags:
+        inside: Flags = np.zeros(len(history.times), dtype=bool)
+        for low, high in self.excluded:
+            inside |= (history.times > low) & (history.times - history.step < high)
+        return inside
+
+    def _counted(self, history: History) -> History:
+        out = self._excluded_steps(history)
+        if not out.any():
+            return history
+        return replace(history, bad=np.where(out, 0.0, history.bad), total=np.where(out, 0.0, history.total))
+
+    def _firing(self, chunk: _Chunk, tier: Tier) -> Flags:
+        """Return for each step whether a tier's alert fires: the condition of `rules`, in arrays."""
+        plan, factor = self.plan, self.plan.factor(tier)
+        time, page = self.objective.indicator.counts_time, plan.pages(tier)
+        long, short = (plan.clock.real(window) for window in (tier.long, tier.short))
+        burning = chunk.burns(short, factor)
+        if time and page:
+            pending = chunk.steps(plan.clock.real("1m", 1)) + 1
+            unready = chunk.mostly_failing() & burning
+            burning = last(running(unready), pending) >= pending
+        elif burning.any():
+            alerting = self.objective.alerting
+            chance = factor <= SUSTAINABLE and not time
+            z = NormalDist().inv_cdf(alerting.confidence) if chance else 0.0
+            least = rules.SECONDS_OF_A_TICKET if time else alerting.min_failures - rules.SLACK
+            burning = burning & chunk.burns(long, factor, z) & (chunk.failures(long) > least)
+            if page:
+                burning = burning & ~chunk.within_error(long, factor, plan.clock.real("1h"))
+        keep = chunk.steps(plan.clock.real(rules.KEEP_PAGING if page else rules.KEEP_TICKET, 1))
+        kept: Flags = last(running(burning), keep + 1) > 0 if burning.any() else burning
+        return kept
+
+
+class _Chunk:
+    """Running sums of some series, and the questions asked of them."""
+
+    def __init__(self, seen: History, targets: Matrix, rows: slice) -> None:
+        self._step = seen.step
+        self._budget = (1 - targets)[:, None]
+        self._now = seen.bad[rows], seen.total[rows]
+        self._bad, self._total = (running(events) for events in self._now)
+        self._error = None if seen.error is None else seen.error[rows]
+        self.shape = seen.bad[rows].shape
+
+    def steps(self, seconds: float) -> int:
+        return max(1, round(seconds / self._step))
+
+    def failures(self, seconds: float) -> Matrix:
+        return last(self._bad, self.steps(seconds))
+
+    def burns(self, seconds: float, factor: float, z: float = 0.0) -> Flags:
+        """Return where a window burns the budget so fast, by more than chance explains."""
+        bad, total = self.failures(seconds), last(self._total, self.steps(seconds))
+        some = total > _NOTHING
+        by_chance = z * np.sqrt(self._budget * np.where(some, total, 0.0))
+        burning: Flags = (bad - by_chance > factor * self._budget * total) & some
+        return burning
+
+    def mostly_failing(self) -> Flags:
+        bad, total = self._now
+        failing: Flags = np.nan_to_num(bad) > 0.5 * np.nan_to_num(total)
+        return failing
+
+    def within_error(self, seconds: float, factor: float, stated_seconds: float) -> Flags:
+        """Return where the share burns so fast only if the estimate is not wrong by its stated error."""
+        if self._error is None:
+            return np.zeros(self.shape, dtype=bool)
+        steps = self.steps(stated_seconds)
+        times = last(running(~np.isnan(self._error)), steps)
+        error = last(running(self._error), steps) / np.maximum(times, 1)
+        bad, total = self.failures(seconds), last(self._total, self.steps(seconds))
+        within: Flags = (bad - error * total <= factor * self._budget * total) & (times > 0)
+        return within
+
+    def budget_left(self, column: int, passed_seconds: float) -> Matrix:
+        """Return budgets left at one step, over the time passed by then (or what the history has of it)."""
+        first = max(0, column + 1 - self.steps(passed_seconds))
+        bad, total = (sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total))
+        spent = np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
+        left: Matrix = 1 - spent / self._budget[:, 0]
+        return left
+
+
+def running(values: Matrix | Flags) -> Matrix:
+    """Return sums from the start, with a column of zeros before; unknown adds nothing."""
+    sums = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def last(sums: Matrix, steps: int) -> Matrix:
+    """Return sums over the last `steps` steps, fewer where the history begins."""
+    window = sums[:, 1:].copy()
+    if steps < window.shape[1]:
+        window[:, steps:] -= sums[:, 1:-steps]
+    return window
+
+
+def _runs_of_true(
+    history: History, firing: Flags, sent: Flags
+) -> Iterator[tuple[int, float, float | None, int]]:
+    """Yield row, first moment, end (None: not yet) and first column of each time of firing that is sent at all."""
+    for row in np.flatnonzero(sent.any(axis=1)):
+        edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
+        starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        for start, end in zip(starts, ends, strict=True):
+            if not sent[row, start:end].any():
+                continue
+            ended = float(history.times[end]) if end < len(history.times) else None
+            yield int(row), float(history.times[start]), ended, int(start)

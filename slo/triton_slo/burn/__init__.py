@@ -1,1 +1,0 @@
-"""Burn alerts: the condition, its rules and its texts."""

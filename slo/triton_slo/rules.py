@@ -1,0 +1,585 @@
+"""The rules of an objective, in the order in which they need each other.
+
+Per server what it has counted -> its growth, added to one counter per group -> a copy every four minutes -> shares
+of windows -> the budget -> alerts. Only what a server has counted depends on the indicator (`Measure`).
+
+Growth is the difference to what was seen at the last evaluation, not a rate: every event is counted once, whatever
+the intervals of scrapes and evaluations are, and late samples and pauses of up to an hour lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from statistics import NormalDist
+
+from triton_exporter.common.duration import DAY, parse_seconds
+from triton_slo import links, names
+from triton_slo.alert_settings import tunable
+from triton_slo.alert_settings.tunable import Tunable
+from triton_slo.fields import error_budget
+from triton_slo.objective.exclusion_promql import active_exclusions
+from triton_slo.objective.model import SUSTAINABLE, Objective, Tier
+from triton_slo.plan import Plan, canonical
+from triton_slo.promql import Matchers, by, indent, number, on
+from triton_slo.rulefile import Group, Rule
+
+LONG_INTERVAL = "4m"
+"""Time between two samples of what long windows read. A value is read for five minutes after its evaluation."""
+READINESS_INTERVAL = "30s"
+"""Seconds that each evaluation of readiness adds for each server."""
+_COPIED = "6h"
+"""Longer windows than this read the copy."""
+KEEP_PAGING = "6m"
+"""Bursts every few minutes are one page: the short window is empty between them."""
+KEEP_TICKET = "1h"
+SLACK = 0.5
+"""Prometheus can extrapolate 5 failures to 4.9."""
+SECONDS_OF_A_TICKET = 600
+"""Server-seconds not ready that a ticket needs: a rolling restart of a few servers is none."""
+_DAY, _THREE_DAYS = "1d", "3d"
+_FAILURES_TO_CALL_SPENT = 20
+
+
+def groups(plan: Plan) -> tuple[Group, Group]:
+    """Return both groups of an objective: counters and pages; long windows, budget and tickets."""
+    name = f"slo-{plan.objective.name}"
+    time = plan.objective.indicator.counts_time
+    alerts = [(tier, _burn_alert(plan, tier)) for tier in tiers(plan)]
+    fast = [window for window in plan.windows if not _from_copy(window)]
+    main = _without_repeated_comments(
+        *_excluded(plan),
+        *(_seconds(plan) if time else _growth(plan)),
+        *_shares(plan, fast),
+        *_budget(plan),
+        *(alert for tier, alert in alerts if not _from_copy(tier.long)),
+    )
+    long = _without_repeated_comments(
+        _copy(plan),
+        *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
+        *_about_the_objective(plan),
+        *(alert for tier, alert in alerts if _from_copy(tier.long)),
+        *_budget_alerts(plan),
+        *_unmeasured_alert(plan),
+    )
+    return (
+        Group(name, main, plan.clock.text(READINESS_INTERVAL, 1) if time else ""),
+        Group(
+            f"{name}-long",
+            long,
+            plan.clock.text(LONG_INTERVAL, 1),
+            f"Long windows change slowly: a group of its own, every {LONG_INTERVAL} (a value is read for 5m).",
+        ),
+    )
+
+
+def _without_repeated_comments(*rules: Rule) -> tuple[Rule, ...]:
+    before = ("", *(rule.comment for rule in rules))
+    return tuple(
+        replace(rule, comment="" if rule.comment == last else rule.comment)
+        for rule, last in zip(rules, before, strict=False)
+    )
+
+
+def _excluded(plan: Plan) -> Iterator[Rule]:
+    if plan.objective.exclusions:
+        yield Rule(
+            active_exclusions(plan.objective.exclusions),
+            names.SLI_EXCLUDED,
+            labels=plan.labels,
+            comment="Exists while time does not count: nothing is added to the counter, and no alert fires.",
+        )
+
+
+def _unless_excluded(plan: Plan) -> str:
+    return f"\nunless on () {names.SLI_EXCLUDED}{plan.own}" if plan.objective.exclusions else ""
+
+
+def _growth(plan: Plan) -> Iterator[Rule]:
+    own, group = plan.own, plan.objective.group_by
+    server, seen = f"{names.SERVER}{own}", f"last_over_time({names.SEEN}{own}[1h] offset 1s)"
+    yield Rule(
+        plan.measure.error,
+        names.SERVER,
+        labels={**plan.identity, names.EVENT: names.ERROR},
+        comment="What each server has counted so far: bad events, and all events.",
+    )
+    yield Rule(plan.measure.total, names.SERVER, labels={**plan.identity, names.EVENT: names.TOTAL})
+    same_server = on((*plan.scope.server_labels, names.EVENT))
+    grown = f"({server} - {seen} >= 0)\nor ({server} and {same_server} {seen})"
+    if excluded := _unless_excluded(plan):
+        grown = f"(\n{indent(f'({grown})')}\n{indent(excluded.strip())}\n)"
+    yield Rule(
+        f"sum {by((*group, names.EVENT))} (\n"
+        f"  last_over_time({names.COUNTER}{own}[1h] offset 1s)\n"
+        f"{indent(f'or {grown}')}\n"
+        f"  or 0 * {server}\n"
+        f") and {on(group)} {server}",
+        names.COUNTER,
+        labels=plan.labels,
+        comment="Events of the whole group: those so far, plus what each server has counted since the last "
+        "evaluation (or since it restarted; a server that is seen first adds 0). Nothing is lost in a pause of less "
+        "than 1h. After a longer one it begins again at 0, which `increase` takes for a restart: only the events "
+        "within the pause are missing.",
+    )
+    yield Rule(server, names.SEEN, labels=plan.identity, comment="What of it is in the sum.")
+
+
+def _seconds(plan: Plan) -> Iterator[Rule]:
+    own, interval = plan.own, plan.clock.real(READINESS_INTERVAL, 1)
+    now = f"{names.SERVERS_NOW}{own}"
+    yield Rule(
+        plan.measure.error,
+        names.SERVERS_NOW,
+        labels={**plan.labels, names.EVENT: names.ERROR},
+        comment="Servers that should have the model ready and have it in no version. A first load counts as "
+        "neither good nor bad, unless the model was ready in the last hour and is ready nowhere (its only server "
+        "was replaced).",
+    )
+    yield Rule(
+        f"sum {plan.scope.by} ({names.SERVERS_NOW}{own.equal(names.EVENT, names.ERROR)} or {plan.measure.total})",
+        names.SERVERS_NOW,
+        labels={**plan.labels, names.EVENT: names.TOTAL},
+        comment="These, and the servers that have it ready.",
+    )
+    added = f"{number(interval)} * {now}"
+    if excluded := _unless_excluded(plan):
+        added = f"({added}{excluded.replace(chr(10), ' ')} or 0 * {now})"
+    yield Rule(
+        f"{added}\n+ (last_over_time({names.COUNTER}{own}[1h] offset 1s) or 0 * {now})",
+        names.COUNTER,
+        labels=plan.labels,
+        comment=f"Seconds of all of them: {number(interval)} more at each evaluation.",
+    )
+
+
+def _copy(plan: Plan) -> Rule:
+    return Rule(
+        f"{names.COUNTER}{plan.own}",
+        names.COPY,
+        labels=plan.labels,
+        comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less.",
+    )
+
+
+def _shares(plan: Plan, windows: list[str]) -> Iterator[Rule]:
+    comment = (
+        ""
+        if any(map(_from_copy, windows))
+        else "Shares of bad events. All windows weigh events, not minutes."
+    )
+    for nominal in windows:
+        yield Rule(
+            f"{events(plan, nominal, names.ERROR)}\n"
+            f"/ ignoring ({names.EVENT}) ({events(plan, nominal, names.TOTAL)} > 0)",
+            names.sli_error(nominal),
+            labels=plan.labels,
+            comment=comment,
+        )
+        comment = ""
+
+
+def events(plan: Plan, nominal: str, event: str) -> str:
+    """Return PromQL for the events of a window."""
+    name = names.COPY if _from_copy(nominal) else names.COUNTER
+    return f"increase({name}{plan.own.equal(names.EVENT, event)}[{plan.clock.text(nominal)}])"
+
+
+def _from_copy(nominal: str) -> bool:
+    return parse_seconds(nominal) > parse_seconds(_COPIED)
+
+
+def share(plan: Plan, nominal: str) -> str:
+    """Return the selector of the share of bad events over a window."""
+    return f"{names.sli_error(canonical(nominal))}{plan.own}"
+
+
+def _budget(plan: Plan) -> Iterator[Rule]:
+    objective, period = plan.objective, plan.objective.window.nominal
+    known = f"{names.COUNTER}{plan.own}"
+    if objective.calendar is None:
+        known = f"{known} or {share(plan, period)}"
+    else:
+        known = f"{known} or {share(plan, _THREE_DAYS)}"
+    budgets = [
+        f"{number(error_budget(override.target))} * "
+        f"{_chosen_groups(plan, override.models, override.versions, known)}"
+        for override in objective.overrides
+        if override.target is not None
+    ]
+    everything = f"{number(error_budget(objective.target))} * group {by(objective.group_by)} ({known})"
+    yield Rule(
+        "\nor ".join((*budgets, everything)),
+        names.ERROR_BUDGET_RATIO,
+        labels=plan.labels,
+        comment="The share of events that may fail, of each group"
+        + (": the first line that has the group." if budgets else "."),
+    )
+
+
+def _chosen_groups(plan: Plan, models: object, versions: object, known: str) -> str:
+    chosen = Matchers().choosing("model", models).choosing("version", versions)  # type: ignore[arg-type]
+    inside = chosen.within(plan.objective.group_by).parts
+    return (
+        f"group {by(plan.objective.group_by)} ({known.replace(str(plan.own), str(plan.own.also(*inside)))})"
+    )
+
+
+def _about_the_objective(plan: Plan) -> Iterator[Rule]:
+    objective, own = plan.objective, plan.own
+    budget = f"{names.ERROR_BUDGET_RATIO}{own}"
+    if objective.calendar is None:
+        yield Rule(
+            f"1 - {share(plan, objective.window.nominal)} / {budget}",
+            names.PERIOD_BUDGET_REMAINING,
+            labels=plan.labels,
+            comment="The share of the budget that is left.",
+        )
+    yield Rule(
+        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
+        f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
+        names.COUNTER_SINCE,
+        labels=plan.labels,
+        comment="Since when the group is counted: no window reaches further back.",
+    )
+    yield Rule(f"1 - {budget}", names.OBJECTIVE_RATIO, labels=plan.labels, comment="For tables.")
+    yield Rule(
+        f"vector({number(objective.window.seconds / DAY)})",
+        names.PERIOD_DAYS,
+        labels=plan.labels,
+    )
+    if objective.threshold_seconds is not None:
+        thresholds = [
+            f"{number(override.threshold_seconds)} * "
+            f"{_chosen_groups(plan, override.models, override.versions, budget)}"
+            for override in objective.overrides
+            if override.threshold_seconds is not None
+        ]
+        usual = f"{number(objective.threshold_seconds)} * group {by(objective.group_by)} ({budget})"
+        yield Rule("\nor ".join((*thresholds, usual)), names.THRESHOLD_SECONDS, labels=plan.labels)
+    about = {
+        names.OWNER: objective.owner,
+        "description": objective.description,
+        "target": number(objective.target),
+        "window": objective.window.words,
+    }
+    yield Rule(
+        "vector(1)",
+        names.INFO,
+        labels={**plan.labels, **{name: text for name, text in about.items() if text}},
+    )
+    if plan.measure.sources:
+        sources = (
+            f'label_replace({expr}, "{names.SOURCE}", "{source}", "", "")' if source else expr
+            for expr, source in plan.measure.sources
+        )
+        yield Rule(
+            "\nor ".join(sources),
+            names.SLI_SOURCE,
+            labels=plan.labels,
+            comment="What the numbers of each group come from.",
+        )
+    if plan.measure.estimate_error is not None:
+        yield Rule(
+            plan.measure.estimate_error(plan.clock.text("1h")),
+            names.ESTIMATE_ERROR,
+            labels=plan.labels,
+            comment="How far the share of the last hour may be off, where the exporter estimates it.",
+        )
+
+
+def tiers(plan: Plan) -> Iterator[Tier]:
+    """Yield the tiers that can fire; of readiness one that pages, since that asks for the present."""
+    paging = False
+    for tier in plan.objective.alerting.tiers if plan.objective.alerting.enabled else ():
+        budgets = {
+            error_budget(target)
+            for target in (plan.objective.target, *(o.target for o in plan.objective.overrides))
+            if target is not None
+        }
+        if all(plan.factor(tier) * budget >= 1 for budget in budgets):
+            continue
+        if plan.objective.indicator.counts_time and plan.pages(tier):
+            if paging:
+                continue
+            paging = True
+        yield tier
+
+
+def burn_condition(plan: Plan, tier: Tier) -> str:
+    """Return when the alert of a tier fires."""
+    return _condition(plan, tier)[0]
+
+
+def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
+    """Return the expression of a tier, and what it means in a sentence."""
+    objective, own = plan.objective, plan.own
+    time, page = objective.indicator.counts_time, plan.pages(tier)
+    limit = f"> {number(plan.factor(tier))} * {names.ERROR_BUDGET_RATIO}{own}"
+    long, short = share(plan, tier.long), share(plan, tier.short)
+    failed = f"and ignoring ({names.EVENT}) {events(plan, canonical(tier.long), names.ERROR)}"
+    if time and page:
+        error, total = (
+            f"{names.SERVERS_NOW}{own.equal(names.EVENT, event)}" for event in (names.ERROR, names.TOTAL)
+        )
+        ignoring = f"ignoring ({names.EVENT})"
+        lines = [f"{short} {limit}", f"and {ignoring} {error} / {ignoring} {total} > 0.5"]
+        comment = "The last minutes burn, and more than half of the servers are not ready now."
+    elif time:
+        lines = [f"{long} {limit}", f"and {short} {limit}", f"{failed} > {SECONDS_OF_A_TICKET}"]
+        comment = "The long and the short window burn, and servers were not ready for ten minutes in all."
+    else:
+        if (
+            plan.factor(tier) <= SUSTAINABLE
+            and (z := NormalDist().inv_cdf(objective.alerting.confidence)) > 0
+        ):
+            # At the very pace that the target allows, chance alone exceeds it half of the time.
+            events_in_all = events(plan, canonical(tier.long), names.TOTAL)
+            budget = f"{names.ERROR_BUDGET_RATIO}{own}"
+            long = f"{long} - {z:.3f} * sqrt({budget} / ignoring ({names.EVENT}) {events_in_all})"
+        least = objective.alerting.min_failures
+        lines = [f"{long} {limit}", f"and {short} {limit}"]
+        lines += [f"{failed} > {number(least - SLACK)}"] if least else []
+        if page and plan.measure.stated_error is not None:
+            stated = plan.measure.stated_error(plan.clock.text("1h"))
+            group = on(objective.group_by)
+            lines.append(f"unless {group} {long} - {group} ({stated}) <= {group} {limit[2:]}")
+        comment = (
+            f"The long and the short window burn, and at least {least} events failed."
+            if least
+            else "Both windows burn."
+        )
+    return "\n".join(lines) + _unless_excluded(plan), comment
+
+
+def _burn_alert(plan: Plan, tier: Tier) -> Rule:
+    objective = plan.objective
+    time, page = objective.indicator.counts_time, plan.pages(tier)
+    expr, comment = _condition(plan, tier)
+    return Rule(
+        expr,
+        alert=objective.burn_alert,
+        for_=plan.clock.text("1m", 1) if time and page else "",
+        keep_firing_for=plan.clock.text(KEEP_PAGING if page else KEEP_TICKET, 1),
+        labels=_alert_labels(
+            plan,
+            plan.severity(tier),
+            {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
+            objective.alerting.labels.get(tier.name, {}),
+        ),
+        annotations=_burning(plan, tier),
+        comment=comment,
+    )
+
+
+def urgency(plan: Plan, tier: Tier) -> int:
+    """Return the tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
+
+    def rank(tier: Tier) -> tuple[int, float]:
+        return names.SEVERITIES.index(plan.severity(tier)), -plan.factor(tier)
+
+    ranks = sorted(rank(each) for each in plan.objective.alerting.tiers)
+    return min(1 + ranks.index(rank(tier)), names.URGENCIES)
+
+
+def _budget_alerts(plan: Plan) -> Iterator[Rule]:
+    """Yield the tickets about the budget itself; a calendar's is known only to those who ask for its range."""
+    objective, own = plan.objective, plan.own
+    if not objective.alerting.enabled or objective.calendar is not None:
+        return
+    left = f"{names.PERIOD_BUDGET_REMAINING}{own}"
+    yesterday, earlier = (f"{left} offset {plan.clock.text(ago)}" for ago in (_DAY, _THREE_DAYS))
+    day, before = plan.clock.real(_DAY), plan.clock.real(_THREE_DAYS) - plan.clock.real(_DAY)
+    for ticket in _in_force(plan, tunable.NEARLY_SPENT):
+        assert ticket.threshold is not None
+        ahead = number(plan.clock.real(ticket.threshold.promql))
+        mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
+        yield _objective_alert(
+            plan,
+            ticket,
+            f"{mine} * {number(day)} / ({yesterday} - {mine} > 0) < {ahead}\n"
+            f"and {mine} * {number(before)} / ({earlier} - {yesterday} > 0) < {ahead}\n"
+            f"and {mine} > 0\n"
+            f"and {on(objective.group_by)} {names.COUNTER}{own}",
+            f"the error budget of {objective.name} lasts {{{{ $value | humanizeDuration }}}} at the last day's pace",
+            "At the pace of the last day, and at that of the two days before, the budget is spent within "
+            f"{ticket.threshold.words}. {_target(objective)}",
+            "At the pace of the last day, and at that of the two days before, little is left of the budget.",
+        )
+    fired = own.equal("alertname", objective.burn_alert).equal("alertstate", "firing")
+    failed = SECONDS_OF_A_TICKET if objective.indicator.counts_time else _FAILURES_TO_CALL_SPENT
+    for ticket in _in_force(plan, tunable.SPENT):
+        mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
+        yield _objective_alert(
+            plan,
+            ticket,
+            f"{mine} < 0\n"
+            f"and ignoring ({names.EVENT}) {names.COUNTER}{own.equal(names.EVENT, names.ERROR)} > {failed}\n"
+            f"unless {yesterday} < 0\n"
+            f"unless {on(objective.group_by)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
+            f"the error budget of {objective.name} is spent, and no burn alert fired",
+            "The budget is spent, and no burn alert fired in the last day: failures were too few at a time, or the "
+            f"rules were not evaluated. {_target(objective)}",
+            "Spent without an alert in the last day; a group that serves no more, or had few failures, is left out.",
+        )
+
+
+def _unmeasured_alert(plan: Plan) -> Iterator[Rule]:
+    settings = {setting.name: setting for setting in plan.measure.wrong_settings}
+    if not settings or not plan.objective.alerting.enabled:
+        return
+
+    def by_reason(texts: Mapping[str, str]) -> str:
+        cases = (
+            f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
+            for reason, text in texts.items()
+        )
+        return "".join(cases)
+
+    for ticket in _in_force(plan, tunable.UNMEASURED):
+        yield Rule(
+            _reasons(plan, ticket.models) + _unless_excluded(plan),
+            alert=ticket.name,
+            for_=plan.clock.text(ticket.for_, 1),
+            labels=_alert_labels(plan, ticket.severity, plan.labels),
+            annotations={
+                **_own_texts(plan),
+                "summary": f"{_who(plan)}: objective {plan.objective.name} cannot be measured",
+                "description": by_reason(
+                    {name: f"{s.words[0].upper()}{s.words[1:]}." for name, s in settings.items()}
+                )
+                + " The burn alerts of this objective cannot fire.",
+                "cause": f"{{{{ $labels.{names.REASON} }}}}",
+                "action": _own_texts(plan).get("action")
+                or by_reason({name: f"{s.fix[0].upper()}{s.fix[1:]}." for name, s in settings.items()}),
+                **_links(plan, ticket.name),
+            },
+            comment="A setting leaves a group without numbers, and so without alerts.",
+        )
+
+
+def _reasons(plan: Plan, models: Matchers) -> str:
+    """Return the groups that a wrong setting leaves without numbers, of these models, with the reason."""
+    return "\nor ".join(
+        f'label_replace({setting.expr}, "{names.REASON}", "{setting.name}", "", "")'
+        for setting in plan.measured(plan.objective.threshold_seconds, models).wrong_settings
+    )
+
+
+def _in_force(plan: Plan, alert: Tunable) -> Iterator[Tunable]:
+    """Return an alert of the objective as it is tuned; a group without a model has the general settings."""
+    tuning = plan.options.tuning
+    if "model" not in plan.objective.group_by:
+        tuning = tuning.without_overrides(alert.name)
+    return alert.tuned(tuning)
+
+
+def _objective_alert(
+    plan: Plan, alert: Tunable, expr: str, summary: str, description: str, comment: str
+) -> Rule:
+    clock, own = plan.clock, _own_texts(plan)
+    return Rule(
+        expr + _unless_excluded(plan),
+        alert=alert.name,
+        for_=alert.for_ and clock.text(alert.for_, 1),
+        keep_firing_for=alert.keep_firing_for and clock.text(alert.keep_firing_for, 1),
+        labels=_alert_labels(plan, alert.severity, {}),
+        annotations={
+            **own,
+            "summary": f"{_who(plan)}: {summary}",
+            "description": description,
+            "action": own.get("action") or action(alert.name, plan.objective.indicator.all_steps()),
+            **_links(plan, alert.name),
+        },
+        comment=comment,
+    )
+
+
+def _alert_labels(
+    plan: Plan, severity: str, extra: Mapping[str, str], of_tier: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the labels that the expression does not carry; Prometheus evaluates each as a template."""
+    objective = plan.objective
+    owner = {names.OWNER: escape_template(objective.owner)} if objective.owner else {}
+    given = {**objective.labels, **(of_tier or {})}
+    return {
+        **{label: escape_template(value) for label, value in given.items()},
+        names.SEVERITY: severity,
+        **extra,
+        names.COMPONENT: "slo",
+        names.STACK: names.OWN_STACK,
+        **owner,
+    }
+
+
+def escape_template(text: str) -> str:
+    """Keep Prometheus from running a user's text as a template."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def action(alert: str, steps: str) -> str:
+    """Return the action of an alert of an objective that has none of its own."""
+    return f"Postpone risky changes. {steps}" if alert in names.BUDGET_ALERTS else steps
+
+
+def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
+    """Return the texts of a burn alert: the number from one query, everything else as it is."""
+    objective = plan.objective
+    own = _own_texts(plan) | {
+        name: escape_template(text)
+        for name, text in objective.alerting.annotations.get(tier.name, {}).items()
+    }
+    page, time = plan.pages(tier), objective.indicator.counts_time
+    window = canonical(tier.short if page else tier.long)
+    group = "".join(f", {label}=%[{place}]q" for place, label in enumerate(objective.group_by, 1))
+    named = f"{str(plan.own)[:-1]}{group}}}"
+    if page and time:
+        query, counted = f"{names.SERVERS_NOW}{named}", "servers are not ready"
+    else:
+        counter, real = (
+            f"{names.COPY if _from_copy(window) else names.COUNTER}{named}",
+            plan.clock.text(window),
+        )
+        query = f"round(({counter} - {counter} offset {real} >= 0) or increase({counter}[{real}]))"
+        counted = f"{objective.indicator.failed_words} in {window}"
+    asked = " ".join(f"$labels.{label}" for label in objective.group_by)
+    numbers = (
+        f"{{{{ range $i, $n := printf `{query}` {asked} | query | sortByLabel `{names.EVENT}` }}}}"
+        f"{{{{ if $i }}}} of {{{{ end }}}}{{{{ printf `%.0f` $n.Value }}}}{{{{ end }}}}"
+    )
+    allowed = f"{number(round(100 * error_budget(objective.target), 10))}%"
+    allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
+    over = canonical(tier.short if page and time else tier.long)
+    return {
+        **own,
+        "summary": f"{_who(plan)}: {numbers} {counted}; "
+        f"{{{{ $value | humanizePercentage }}}} in {over}, where {allowed} may",
+        "description": f"{_target(objective)} The alert fires where the last {canonical(tier.long)} and the last "
+        f"{canonical(tier.short)} use up the error budget at more than {number(plan.factor(tier))} times the pace "
+        "that the target allows.",
+        "action": own.get("action") or objective.indicator.all_steps(),
+        **_links(plan, objective.indicator.burn_alert),
+    }
+
+
+def _own_texts(plan: Plan) -> dict[str, str]:
+    return {name: escape_template(text) for name, text in plan.objective.annotations.items()}
+
+
+def _who(plan: Plan) -> str:
+    if plan.objective.group_by == names.GROUPING:
+        return "{{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }}"
+    if plan.objective.group_by == ("model",):
+        return "{{ $labels.model }}"
+    return ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in plan.objective.group_by) or "the fleet"
+
+
+def _target(objective: Objective) -> str:
+    percent = number(round(objective.target * 100, 10))
+    text = escape_template(objective.description.strip().rstrip(".")) or objective.name
+    return f"Objective: {percent}% over {objective.window.in_sentence} ({text})."
+
+
+def _links(plan: Plan, alert: str) -> dict[str, str]:
+    labels = [label for label in names.GROUPING if label in plan.objective.group_by]
+    return links.alert_links(plan.options, alert, links.MODEL, labels)

@@ -1,1 +1,0 @@
-"""Recording rules of an objective."""

@@ -1,0 +1,588 @@
+"""Test the generated rules on real promtools: incidents of every kind of indicator, and counters as they really
+are.
+
+A server is a list of (requests, failures) between two scrapes; None is a scrape that failed. Nothing here knows the
+rules: the truth is what the servers' counters showed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.promtool import NEVER, at_own_interval, promtool, rule_file
+from support.tools import promtools
+from triton_exporter.catalogue import probe, state, triton
+from triton_slo import names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.model import Objective
+
+pytestmark = pytest.mark.real
+
+STEP = 30
+"""Seconds between evaluations, and between scrapes where nothing else is said."""
+MINUTE = 2
+"""Steps of a minute."""
+Traffic = Sequence[tuple[int, int] | None]
+
+
+@dataclass
+class World:
+    """Series of promtool by name, and how long they are."""
+
+    series: dict[str, list[str]] = field(default_factory=dict)
+    steps: int = 0
+
+    def put(self, metric: object, values: Sequence[float | None], **labels: str) -> None:
+        """Add a series; None is no sample."""
+        inside = ", ".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+        shown = [
+            "_" if value is None else f"{value:g}" if value < 1e6 else f"{value:.0f}" for value in values
+        ]
+        self.series[f"{metric}{{{inside}}}"] = shown
+        self.steps = max(self.steps, len(values))
+
+
+def counted(traffic: Traffic, every: int = 0, start: int = 0) -> list[tuple[int, int] | None]:
+    """Return counters of (all, failed) after each step; they begin again each so many steps, and absent for
+    None."""
+    total = failed = start
+    shown: list[tuple[int, int] | None] = []
+    for step, events in enumerate(traffic):
+        if every and step % every == 0:
+            total = failed = 0
+        if events is None:
+            shown.append(None)
+            continue
+        total, failed = total + events[0], failed + events[1]
+        shown.append((total, failed))
+    return shown
+
+
+def seen_truth(servers: Iterable[Sequence[tuple[int, int] | None]]) -> tuple[int, int]:
+    """Return (all, failed) events that the samples of some servers show: each growth once, and a restart's
+    value."""
+    total = failed = 0
+    for server in servers:
+        samples = [sample for sample in server if sample is not None]
+        for before, now in itertools.pairwise(samples):
+            total += now[0] - before[0] if now[0] >= before[0] else now[0]
+            failed += now[1] - before[1] if now[1] >= before[1] else now[1]
+    return total, failed
+
+
+def triton_server(
+    world: World, model: str, counters: Sequence[tuple[int, int] | None], instance: str = "a"
+) -> None:
+    """Add what Triton exports of its requests."""
+    labels = {"job": "triton", "instance": instance, "model": model, "version": "1"}
+    good = [None if c is None else c[0] - c[1] for c in counters]
+    bad = [None if c is None else c[1] for c in counters]
+    world.put(triton.REQUEST_SUCCESS, good, **labels)
+    world.put(triton.REQUEST_FAILURE, bad, **labels, reason="BACKEND")
+    world.put(
+        triton.REQUEST_FAILURE, [None if c is None else 0 for c in counters], **labels, reason="CANCELED"
+    )
+
+
+def histogram(metric: object, le: str) -> Callable[[World, str, Sequence[tuple[int, int] | None]], None]:
+    """Return how a histogram shows slow requests as failures."""
+
+    def put(world: World, model: str, counters: Sequence[tuple[int, int] | None]) -> None:
+        labels = {"job": "exporter", "instance": "a", "model": model, "version": "1"}
+        every = [None if c is None else c[0] for c in counters]
+        fast = [None if c is None else c[0] - c[1] for c in counters]
+        world.put(f"{metric}_count", every, **labels)
+        world.put(f"{metric}_bucket", every, **labels, le="+Inf")
+        world.put(f"{metric}_bucket", fast, **labels, le=le)
+
+    return put
+
+
+def labelled(metric: str, bad: Mapping[str, str], good: Mapping[str, str]) -> Callable[..., None]:
+    """Return how a counter with a status shows failures; failed ones have no series before the first."""
+
+    def put(world: World, model: str, counters: Sequence[tuple[int, int] | None]) -> None:
+        name = {key: value.replace("MODEL", model) for key, value in good.items()}
+        world.put(
+            metric, [None if c is None else c[0] - c[1] for c in counters], job="g", instance="a", **name
+        )
+        name = {key: value.replace("MODEL", model) for key, value in {**good, **bad}.items()}
+        world.put(metric, [c[1] if c and c[1] else None for c in counters], job="g", instance="a", **name)
+
+    return put
+
+
+def readiness(world: World, model: str, counters: Sequence[tuple[int, int] | None]) -> None:
+    """Show a step with failures as one in which no server is ready."""
+    labels = {"job": "exporter", "instance": "a", "model": model}
+    failed = [0] + [
+        now[1] - before[1] if now and before else 0 for before, now in itertools.pairwise(counters)
+    ]
+    ready = [0 if bad else 1 for bad in failed]
+    world.put(state.MODEL_READY, ready, **labels, version="1")
+    world.put(state.MODEL_STATE, ready, **labels, version="1", state="ready")
+    world.put(state.MODEL_STATE, [1 - one for one in ready], **labels, version="1", state="unavailable")
+    world.put(state.MODEL_EXPECTED, [1 for _ in ready], **labels)
+
+
+KINDS: Mapping[str, tuple[dict[str, object], Callable[..., None]]] = {
+    "errors": ({"indicator": "errors", "target": "99.9%"}, triton_server),
+    "latency": (
+        {"indicator": {"kind": "latency", "threshold": "1s"}, "target": "99%"},
+        histogram(state.REQUEST_DURATION, "1"),
+    ),
+    "queue": (
+        {"indicator": {"kind": "queue", "threshold": "100ms"}, "target": "99%"},
+        histogram(state.QUEUE_DURATION, "0.1"),
+    ),
+    "first": (
+        {"indicator": {"kind": "first_response", "threshold": "500ms"}, "target": "99%"},
+        histogram(triton.FIRST_RESPONSE_MS, "500"),
+    ),
+    "probe": (
+        {"indicator": "probe", "target": "99%"},
+        labelled(
+            str(probe.REQUESTS),
+            {"result": "timeout"},
+            {"result": "success", "model": "MODEL", "version": "1"},
+        ),
+    ),
+    "envoy": (
+        {"indicator": {"kind": "errors", "source": "envoy"}, "target": "99.9%"},
+        labelled(
+            "envoy_cluster_upstream_rq",
+            {"envoy_response_code": "503"},
+            {"envoy_response_code": "200", "envoy_cluster_name": "MODEL"},
+        ),
+    ),
+    "envoy-latency": (
+        {"indicator": {"kind": "latency", "source": "envoy", "threshold": "1s"}, "target": "99%"},
+        lambda world, model, counters: _envoy_histogram(world, model, counters),
+    ),
+    "custom": (
+        {
+            "indicator": {"kind": "custom", "error": 'my_total{code=~"5.."}', "total": "my_total"},
+            "target": "99.9%",
+            "group_by": ["model"],
+        },
+        labelled("my_total", {"code": "500"}, {"code": "200", "model": "MODEL", "path": "/infer"}),
+    ),
+    "readiness": ({"indicator": "readiness", "target": "99.9%"}, readiness),
+}
+
+
+def _envoy_histogram(world: World, model: str, counters: Sequence[tuple[int, int] | None]) -> None:
+    labels = {"job": "g", "instance": "a", "envoy_cluster_name": model}
+    every = [None if c is None else c[0] for c in counters]
+    fast = [None if c is None else c[0] - c[1] for c in counters]
+    world.put("envoy_cluster_upstream_rq_time_count", every, **labels)
+    world.put("envoy_cluster_upstream_rq_time_bucket", every, **labels, le="+Inf")
+    world.put("envoy_cluster_upstream_rq_time_bucket", fast, **labels, le="1000")
+
+
+def objective(kind: str, **more: object) -> Objective:
+    """Return the objective of a kind, which is named after it."""
+    return Objective.model_validate({"name": kind, **KINDS[kind][0], **more})
+
+
+@dataclass(frozen=True)
+class Played:
+    """What fired at each minute, by objective, tier and model; and the answers to more questions."""
+
+    firing: Mapping[tuple[str, str, str], Sequence[int]]
+    answers: Sequence[Mapping[str, float]]
+
+    def minutes(self, slo: str, tier: str, model: str = "m") -> Sequence[int]:
+        """Return the minutes in which an alert fired."""
+        return self.firing.get((slo, tier, model), ())
+
+
+def play(
+    tool: Path, folder: Path, objectives: Sequence[Objective], world: World, asked: Sequence[str] = ()
+) -> Played:
+    """Play the world on the generated rules; `asked` is evaluated at the end, by model."""
+    rules: dict[str, list[dict[str, object]]] = {}
+    for artifact in artifacts(objectives, Options()):
+        for group in yaml.safe_load(artifact.text)["groups"]:
+            for rule in group["rules"]:
+                rule.pop("annotations", None)
+            # Readiness is evaluated every 30 s anyhow.
+            slow = group if group.get("interval") == "4m" else {**group}
+            slow = {key: value for key, value in slow.items() if key != "interval" or value == "4m"}
+            rules[group["name"]] = at_own_interval(slow, STEP)
+    minutes = range(world.steps // MINUTE)
+    test = {
+        "interval": f"{STEP}s",
+        "input_series": [
+            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
+        ],
+        "promql_expr_test": [
+            *(
+                {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": NEVER}
+                for minute in minutes
+            ),
+            *(
+                {"expr": query, "eval_time": f"{(world.steps - 1) * STEP}s", "exp_samples": NEVER}
+                for query in asked
+            ),
+        ],
+    }
+    (folder / "rules.yml").write_text(rule_file(rules))
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}
+    (folder / "test.json").write_text(json.dumps(document))
+    done = promtool(tool, "test", "rules", folder / "test.json")
+    printed = done.stdout + done.stderr
+    answers = re.findall(r"^ *got: *(.*)$", printed, re.M)
+    assert len(answers) == len(minutes) + len(asked), printed[:3000]
+    firing: dict[tuple[str, str, str], list[int]] = {}
+    for minute, answer in zip(minutes, answers, strict=False):
+        for labels in map(_labels, re.findall(r"{([^}]*)}", answer)):
+            tier = labels.get("tier") or labels["alertname"]
+            firing.setdefault((labels.get("slo", ""), tier, labels.get("model", "")), []).append(minute)
+    values = [
+        {
+            _labels(inside).get("model", ""): float(value)
+            for inside, value in re.findall(r"{([^}]*)} ([^\s,]+)", text)
+        }
+        for text in answers[len(minutes) :]
+    ]
+    return Played(firing, values)
+
+
+def _labels(text: str) -> dict[str, str]:
+    return dict(re.findall(r'(\w+)="([^"]*)"', text))
+
+
+def incident(before: int, length: int, after: int, share: float, rate: int = 100) -> list[tuple[int, int]]:
+    """Return minutes of good traffic, of failures, and of good traffic again, in requests a step."""
+    bad = (rate, round(rate * share))
+    return [(rate, 0)] * (before * MINUTE) + [bad] * (length * MINUTE) + [(rate, 0)] * (after * MINUTE)
+
+
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_an_alert_of_every_kind_fires_and_ends(tool: Path, tmp_path: Path) -> None:
+    """Half of the events fail for an hour: both pages and both tickets of each kind; pages end within 12
+    minutes."""
+    world = World()
+    for kind, (_, put) in KINDS.items():
+        put(world, f"m-{kind}", counted(incident(60, 60, 30, 0.5)))
+
+    played = play(tool, tmp_path, [objective(kind) for kind in KINDS], world)
+
+    for kind in KINDS:
+        tiers = ["page_fast", "ticket_fast", "ticket_slow"] + (["page_slow"] if kind != "readiness" else [])
+        for tier in tiers:
+            minutes = played.minutes(kind, tier, f"m-{kind}")
+            assert minutes, (kind, tier)
+            if "page" in tier:
+                assert 60 < minutes[0] <= 80, (kind, tier, minutes[0])
+                assert minutes[-1] <= 132, (kind, tier, minutes[-1])
+                assert len(minutes) == minutes[-1] - minutes[0] + 1, (kind, tier, "not in one piece")
+    assert {slo for slo, *_ in played.firing} == set(KINDS)
+
+
+def test_healthy_traffic_of_every_kind_raises_nothing(tmp_path: Path) -> None:
+    """Half of what the target allows fails, and nothing fires: no page, no ticket, no ticket about the budget."""
+    world = World()
+    for kind, (config, put) in KINDS.items():
+        allowed = 1 - float(str(config["target"]).rstrip("%")) / 100
+        each = round(2 / allowed)
+        traffic = [(100, 1 if step * 100 % each < 100 and kind != "readiness" else 0) for step in range(360)]
+        put(world, f"m-{kind}", counted(traffic))
+
+    assert {} == play(promtools()[-1], tmp_path, [objective(kind) for kind in KINDS], world).firing
+
+
+def _thinned(
+    counters: Sequence[tuple[int, int] | None], every: int, phase: int
+) -> list[tuple[int, int] | None]:
+    return [c if step % every == phase else None for step, c in enumerate(counters)]
+
+
+def _plain(world: World, model: str, traffic: Traffic) -> list[list[tuple[int, int] | None]]:
+    servers = [counted(traffic, start=1000)]
+    triton_server(world, model, servers[0])
+    return servers
+
+
+def _scraped_every_60_s(world: World, model: str, traffic: Traffic) -> list[list[tuple[int, int] | None]]:
+    servers = [_thinned(counted(traffic), 2, 1)]
+    triton_server(world, model, servers[0])
+    return servers
+
+
+def _scraped_every_2_min(world: World, model: str, traffic: Traffic) -> list[list[tuple[int, int] | None]]:
+    servers = [_thinned(counted(traffic), 4, 3)]
+    triton_server(world, model, servers[0])
+    return servers
+
+
+def _counters_begin_again_every_7_min(
+    world: World, model: str, traffic: Traffic
+) -> list[list[tuple[int, int] | None]]:
+    servers = [counted(traffic, every=14)]
+    triton_server(world, model, servers[0])
+    return servers
+
+
+def _samples_missing_for_240_s(
+    world: World, model: str, traffic: Traffic
+) -> list[list[tuple[int, int] | None]]:
+    servers = [[c if step % 40 < 32 else None for step, c in enumerate(counted(traffic))]]
+    triton_server(world, model, servers[0])
+    return servers
+
+
+def _pods_renamed_every_10_min(
+    world: World, model: str, traffic: Traffic
+) -> list[list[tuple[int, int] | None]]:
+    """Each pod is known for a minute before it takes traffic, and gone afterwards."""
+    servers = []
+    for number, begin in enumerate(range(0, len(traffic), 20)):
+        own = [
+            events if begin <= step < begin + 20 else (0, 0) if begin - 2 <= step < begin else None
+            for step, events in enumerate(traffic)
+        ]
+        servers.append(counted(own))
+        triton_server(world, model, servers[-1], f"pod-{number}")
+    return servers
+
+
+def _three_servers_one_joins_with_a_history(
+    world: World, model: str, traffic: Traffic
+) -> list[list[tuple[int, int] | None]]:
+    late: Traffic = [None if step < 100 else events for step, events in enumerate(traffic)]
+    servers = [counted(traffic), counted(traffic), counted(late, start=5000)]
+    for number, server in enumerate(servers):
+        triton_server(world, model, server, f"s{number}")
+    return servers
+
+
+WORLDS: Mapping[str, Callable[[World, str, Traffic], list[list[tuple[int, int] | None]]]] = {
+    "plain": _plain,
+    "scraped_every_60_s": _scraped_every_60_s,
+    "scraped_every_2_min": _scraped_every_2_min,
+    "counters_begin_again_every_7_min": _counters_begin_again_every_7_min,
+    "samples_missing_for_240_s": _samples_missing_for_240_s,
+    "pods_renamed_every_10_min": _pods_renamed_every_10_min,
+    "three_servers_one_joins_with_a_history": _three_servers_one_joins_with_a_history,
+}
+
+
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_every_event_is_counted_once_and_the_page_comes(tool: Path, tmp_path: Path) -> None:
+    """5 % fail for an hour: one page, within half an hour of budget, and the counter has what the samples
+    showed."""
+    world, truth = World(), {}
+    for name, put in WORLDS.items():
+        truth[name] = seen_truth(put(world, name, incident(60, 60, 60, 0.05)))
+
+    asked = [f'sum by (model) ({names.COUNTER}{{event="{event}"}})' for event in (names.TOTAL, names.ERROR)]
+    played = play(tool, tmp_path, [objective("errors")], world, asked)
+
+    for name, events in truth.items():
+        for answer, true in zip(played.answers, events, strict=True):
+            assert true * 0.98 <= answer[name] <= true * 1.001, (name, answer[name], true)
+        pages = played.minutes("errors", "page_fast", name)
+        assert pages, name
+        assert 60 < pages[0] <= 82, (name, pages[0])
+        assert len(pages) == pages[-1] - pages[0] + 1, (name, "flaps")
+        assert pages[-1] <= 120 + 14, (name, pages[-1])
+
+
+def test_healthy_counters_of_every_form_raise_nothing(tmp_path: Path) -> None:
+    """Half of the budget fails: neither restarts nor renamed pods nor a server's history make it more."""
+    world = World()
+    for name, put in WORLDS.items():
+        put(world, name, [(100, 1 if step % 20 == 7 else 0) for step in range(480)])
+
+    assert {} == play(promtools()[-1], tmp_path, [objective("errors")], world).firing
+
+
+def test_few_failures_page_nobody(tmp_path: Path) -> None:
+    """One of ten requests in an hour fails, and four of four; five do page."""
+    world = World()
+    for model, failures in {"one": 1, "four": 4, "five": 5}.items():
+        traffic = [
+            (1, 1 if step % 24 == 0 and 120 <= step < 120 + 24 * failures else 0)
+            if step % 24 == 0
+            else (0, 0)
+            for step in range(360)
+        ]
+        triton_server(world, model, counted(traffic))
+
+    played = play(promtools()[-1], tmp_path, [objective("errors")], world)
+
+    assert {"five"} == {model for _, tier, model in played.firing if "page" in tier}
+
+
+def test_excluded_time_counts_for_nothing(tmp_path: Path) -> None:
+    """All requests of a planned hour fail: no alert, nothing counted; an outage that outlives it pages."""
+    world = World()
+    planned = incident(60, 60, 60, 1.0)
+    triton_server(world, "planned", counted(planned))
+    triton_server(world, "outlives", counted(incident(60, 90, 30, 1.0)))
+    steps = len(planned)
+    # The scrape at the end of the hour still has its last failures.
+    world.put("maintenance", [1 if 120 <= step <= 240 else 0 for step in range(steps)])
+    exclusions = [{"reason": "move", "promql": "maintenance == 1"}]
+
+    asked = [f'sum by (model) ({names.COUNTER}{{event="{event}"}})' for event in (names.ERROR, names.TOTAL)]
+    of = objective("errors", exclusions=exclusions)
+    played = play(promtools()[-1], tmp_path, [of], world, asked)
+
+    assert {"outlives"} == {model for _, _, model in played.firing}
+    assert 120 < played.minutes("errors", "page_fast", "outlives")[0] <= 125
+    errors, totals = played.answers
+    assert 0 == errors["planned"]
+    assert totals["planned"] == pytest.approx(100 * (steps - 1 - 121), abs=200)
+
+
+def test_a_page_waits_for_what_an_estimate_cannot_explain(tmp_path: Path) -> None:
+    """A fifth of the requests is slow, +-10 points or +-1: only the second pages, and both raise tickets."""
+    world = World()
+    put = KINDS["latency"][1]
+    for model, error in {"blurred": 0.1, "sharp": 0.01, "exact": None}.items():
+        put(world, model, counted(incident(10, 120, 10, 0.2)))
+        if error is not None:
+            labels = {"job": "exporter", "instance": "a", "model": model, "version": "1"}
+            world.put(state.DISTRIBUTION_ERROR, [error] * 280, **labels, signal="request", le="1")
+
+    played = play(promtools()[-1], tmp_path, [objective("latency")], world)
+
+    paged = {model for _, tier, model in played.firing if tier == "page_fast"}
+    assert ({"sharp", "exact"}, {"blurred", "sharp", "exact"}) == (
+        paged,
+        {model for _, tier, model in played.firing if tier == "ticket_fast"},
+    )
+
+
+def servers(world: World, model: str, shown: Mapping[str, Sequence[str]]) -> None:
+    """Add what exporters say of a model on servers: r(eady), u(navailable), l(oading first), -: no exporter."""
+    for instance, states in shown.items():
+        labels = {"job": "exporter", "instance": instance, "model": model}
+        for name, letter in (("ready", "r"), ("unavailable", "u"), ("loading", "l")):
+            values = [None if one == "-" else float(one == letter) for one in states]
+            world.put(state.MODEL_STATE, values, **labels, version="1", state=name)
+        ready = [None if one == "-" else float(one == "r") for one in states]
+        world.put(state.MODEL_READY, ready, **labels, version="1")
+        world.put(state.MODEL_EXPECTED, [None if one == "-" else 1.0 for one in states], **labels)
+        first = [1.0 if one == "l" else None for one in states]
+        if any(first):
+            world.put(state.MODEL_FIRST_LOAD, first, **labels, version="1")
+
+
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path) -> None:
+    """Rollouts of all forms page nobody; half an hour of one broken server of three or ten is a ticket."""
+    world, minutes, up = World(), 150, "r" * 240
+    down = "r" * 240 + "u" * 60
+    servers(world, "in-place", {f"s{n}": up[: 2 * n] + up + "uu" + "r" * 58 for n in range(3)})
+    servers(
+        world, "in-place-slow", {f"s{n}": up + "r" * 4 * n + "uuu" + "r" * (57 - 4 * n) for n in range(4)}
+    )
+    servers(world, "new-pods", {
+        **{f"old{n}": up + "r" * 4 * n + "-" * (60 - 4 * n) for n in range(3)},
+        **{f"new{n}": "-" * (236 + 4 * n) + "lll" + "r" * (61 - 4 * n) for n in range(3)},
+    })  # fmt: skip
+    servers(world, "new-model", {"s0": "-" * 240 + "l" * 20 + "r" * 40})
+    servers(world, "scale-down", {f"s{n}": up + ("-" if n else "r") * 60 for n in range(10)})
+    servers(world, "one-of-three", {"s0": down, "s1": up + "r" * 60, "s2": up + "r" * 60})
+    servers(world, "one-of-ten", {"s0": down, **{f"s{n}": up + "r" * 60 for n in range(1, 10)}})
+    servers(world, "two-of-three", {"s0": down, "s1": down, "s2": up + "r" * 60})
+    servers(world, "only", {"s0": down})
+    servers(world, "replaced", {"old": up + "-" * 60, "new": "-" * 240 + "l" * 60})
+
+    played = play(tool, tmp_path, [objective("readiness")], world)
+
+    pages = {
+        model: played.minutes("readiness", "page_fast", model)
+        for _, tier, model in played.firing
+        if "page" in tier
+    }
+    assert {"two-of-three", "only", "replaced"} == set(pages)
+    for model, fired in pages.items():
+        # promtool reads the last sample of a server that is gone for five minutes more.
+        assert 120 < fired[0] <= (127 if model == "replaced" else 123), (model, fired[0])
+        assert fired[-1] >= minutes - 1, model
+    tickets = {model for _, tier, model in played.firing if tier.startswith("ticket")}
+    assert {"one-of-three", "one-of-ten", "two-of-three", "only", "replaced"} == tickets
+
+
+def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path) -> None:
+    """A steady leak with less than three days left, and a budget that was spent in silence."""
+    hour = {"leak": (0.05, 0.0009), "half left": (0.6, 0.0009), "ended": (0.1, 0.0), "spent": (0.05, 0.0015)}
+    world, length = World(), 5 * 24
+    labels = {"slo": "errors", "indicator": "errors", "version": "1"}
+    for model, (left, each) in hour.items():
+        budget = [
+            left + each * (length - at) - (each * 80 if model == "spent" and at > 100 else 0)
+            for at in range(length)
+        ]
+        world.put(names.PERIOD_BUDGET_REMAINING, budget, **labels, model=model)
+        for event in (names.ERROR, names.TOTAL):
+            world.put(names.COUNTER, [1000] * length, **labels, model=model, event=event)
+    (text,) = (a.text for a in artifacts([objective("errors")], Options()) if a.name == "slo-errors.yml")
+    alerts = [
+        {key: value for key, value in rule.items() if key != "annotations"}
+        for group in yaml.safe_load(text)["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") in names.BUDGET_ALERTS
+    ]
+    (tmp_path / "rules.yml").write_text(rule_file({"budget": alerts}))
+    test = {
+        "interval": "1h",
+        "input_series": [
+            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
+        ],
+        "promql_expr_test": [
+            {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{at}h", "exp_samples": NEVER}
+            for at in range(length)
+        ],
+    }
+    (tmp_path / "t.json").write_text(
+        json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": "1h", "tests": [test]})
+    )
+    done = promtool(promtools()[-1], "test", "rules", tmp_path / "t.json")
+    fired = {
+        (_labels(inside)["alertname"], _labels(inside)["model"])
+        for inside in re.findall(r"{([^}]*alertname[^}]*)}", done.stdout + done.stderr)
+    }
+    assert {(names.NEARLY_SPENT_ALERT, "leak"), (names.SPENT_ALERT, "spent")} <= fired
+    assert not {model for _, model in fired} & {"half left", "ended"}
+
+
+def test_an_alert_says_how_many_in_plain_numbers(tmp_path: Path) -> None:
+    """One query for the number; the rest is text."""
+    world = World()
+    triton_server(world, "m", counted(incident(30, 30, 0, 0.05)))
+    (text,) = (a.text for a in artifacts([objective("errors")], Options()) if a.name == "slo-errors.yml")
+    (tmp_path / "rules.yml").write_text(text)
+    alert = {"eval_time": "59m", "alertname": "TritonErrorsBudgetBurn", "exp_alerts": []}
+    test = {
+        "interval": f"{STEP}s",
+        "input_series": [
+            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
+        ],
+        "alert_rule_test": [alert],
+    }
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}
+    (tmp_path / "t.json").write_text(json.dumps(document))
+
+    done = promtool(promtools()[-1], "test", "rules", tmp_path / "t.json")
+
+    printed = done.stdout + done.stderr
+    assert "m version 1: 50 of 1000 requests failed in 5m" in printed, printed[-3000:]
+    for rule in [
+        rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "alert" in rule
+    ]:
+        assert sum(value.count("| query") for value in rule["annotations"].values()) <= 1
