@@ -118,7 +118,7 @@ def worst_burn(window: str) -> str:
     return f"slo:worst_burn:ratio_rate{window}"
 
 
-MODEL_EXPECTED_COPY = "triton:model_expected:copy"
+MODEL_EXPECTED_COPY = "slo:model_expected:copy"
 """Which models a server should serve, recorded so that a day of them is cheap to read."""
 SERVER = "slo:sli_events:server"
 """What each server has counted so far (label `event`), with all labels of its series."""
