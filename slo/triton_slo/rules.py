@@ -426,7 +426,7 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
 
 def _unmeasured_alert(plan: Plan) -> Iterator[Rule]:
     settings = {setting.name: setting for setting in plan.measure.wrong_settings}
-    if not settings or not plan.objective.alerting.enabled:
+    if not settings:  # also where alerting is off: status reads the reason
         return
 
     def by_reason(texts: Mapping[str, str]) -> str:
