@@ -52,28 +52,43 @@ def check(text: str, field: str, wrap: str = "") -> None:
             raise ValueError(f"{field} gives no series, but a number, a text or a range of samples") from None
 
 
+WRITE_A_COUNTER = (
+    'write the counter itself, such as my_requests_total{code=~"5.."}, without rate, sum and {{window}}'
+)
+
+
 def check_counter(text: str, field: str) -> None:
     """Raise ValueError unless a text is counters as they are: of each server, and not of a window.
 
-    Rules add up their growth themselves. `a or b` is two counters; `a - ignoring (le) b` is one where b is a part
-    of a,
-    as a histogram's bucket is of its count.
+    Rules add up their growth themselves. `a or b` is two counters. A difference of two is none, as either may
+    restart, but for a histogram's count less one of its buckets.
     """
-    for node in parts(promql_parser.parse(text)):
-        if isinstance(node, Call) and node.func.name not in ("label_replace", "label_join"):
-            wrong = f"{node.func.name}()"
-        elif isinstance(node, MatrixSelector | SubqueryExpr):
-            wrong = "a window"
-        elif isinstance(node, AggregateExpr):
-            wrong = f"{node.op}()"
-        elif isinstance(node, BinaryExpr) and str(node.op) not in ("or", "-", "and", "unless"):
-            wrong = f"`{node.op}`"
-        else:
-            continue
-        raise ValueError(
-            f"{field} is not a counter, but {wrong} of one: write the counter itself, such as "
-            'my_requests_total{code=~"5.."}, without rate and sum'
-        )
+    for part in parts(promql_parser.parse(text)):
+        if wrong := _no_counter(part):
+            raise ValueError(f"{field} is not a counter, but {wrong} of one: {WRITE_A_COUNTER}")
+
+
+def _no_counter(node: object) -> str:
+    match node:
+        case Call() if node.func.name not in ("label_replace", "label_join"):
+            return f"{node.func.name}()"
+        case MatrixSelector() | SubqueryExpr():
+            return "a window"
+        case AggregateExpr():
+            return f"{node.op}()"
+        case UnaryExpr():
+            return "`-`"
+        case VectorSelector() if node.offset is not None or node.at is not None:
+            return "the past"
+        case BinaryExpr() if str(node.op) not in ("or", "and", "unless") and not _is_count_less_bucket(node):
+            return f"`{node.op}`"
+    return ""
+
+
+def _is_count_less_bucket(node: BinaryExpr) -> bool:
+    names = [str(side.name) if isinstance(side, VectorSelector) else "" for side in (node.lhs, node.rhs)]
+    histogram, found, _ = names[0].partition("_count")
+    return str(node.op) == "-" and bool(found) and names == [f"{histogram}_count", f"{histogram}_bucket"]
 
 
 def always_answers(text: str) -> bool:

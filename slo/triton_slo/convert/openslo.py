@@ -46,6 +46,8 @@ def _objectives_of(
     }
     alerts = openslo_alerts.alerting(spec, library, ledger)
     goals = spec.need("objectives").items()
+    if not goals:
+        ledger.lost(spec.need("objectives"), "holds no objective", "the SLO is left out")
     objectives = []
     for index, goal in enumerate(goals):
         own = _objective_name(goal, index, len(goals), metadata, ledger)

@@ -93,4 +93,5 @@ def _from_ratio(ratio: Entry, library: Library, ledger: Ledger) -> ConvertedIndi
         raise EntryError(ratio, "a ratio needs total, and good or bad, or raw alone")
     every = queries.counter(total)
     failed = queries.counter(bad) if bad is not None else queries.failures(good or "", total)
-    return ConvertedIndicator(ratio, {"error": failed.text, "total": every.text}, every.group_by)
+    group_by = queries.one_grouping(failed, every)
+    return ConvertedIndicator(ratio, {"error": failed.text, "total": every.text}, group_by)

@@ -12,6 +12,7 @@ from promql_parser import (
     BinaryExpr,
     Call,
     MatrixSelector,
+    NumberLiteral,
     ParenExpr,
     VectorSelector,
 )
@@ -51,10 +52,17 @@ def counter(query: str) -> Counter:
     if len(text) > _MAX_CHARACTERS:
         raise QueryError(f"longer than {_MAX_CHARACTERS} characters")
     try:
-        node = _bare(promql_parser.parse(text))
+        return _summed(_bare(promql_parser.parse(text)))
     except ValueError as error:
-        raise QueryError(f"not PromQL: {error}") from None
+        raise error if isinstance(error, QueryError) else QueryError(f"not PromQL: {error}") from None
+
+
+def _summed(node: object) -> Counter:
     labels: tuple[str, ...] = ()
+    if isinstance(node, BinaryExpr) and str(node.op) == "or" and _is_zero(node.rhs):
+        return _summed(_bare(node.lhs))  # rules take what is absent for 0
+    if isinstance(node, BinaryExpr) and str(node.op) == "-":
+        return _difference(_summed(_bare(node.lhs)), _summed(_bare(node.rhs)))
     if isinstance(node, AggregateExpr):
         if str(node.op) != "sum":
             raise QueryError(f"{node.op} is not a sum of events")
@@ -67,16 +75,35 @@ def counter(query: str) -> Counter:
 
 def failures(good: str, total: str) -> Counter:
     """Return the counter of what is in `total` and not in `good`. Raises QueryError where that is not one."""
-    part, whole = counter(good), counter(total)
+    return _difference(counter(total), counter(good))
+
+
+def one_grouping(failed: Counter, every: Counter) -> tuple[str, ...]:
+    """Return the labels by which both queries sum. Raises QueryError where they differ."""
+    if set(failed.group_by) != set(every.group_by):
+        one, other = (", ".join(counted.group_by) or "nothing" for counted in (failed, every))
+        raise QueryError(f"failed events are summed by {one}, and all events by {other}")
+    return every.group_by
+
+
+def _difference(whole: Counter, part: Counter) -> Counter:
+    one_grouping(part, whole)
     name, of = (text.partition("{")[0] for text in (part.text, whole.text))
     if name == of:
         return Counter(f"{whole.text} unless {part.text}", whole.group_by)
     if name.endswith("_bucket") and of.endswith("_count") and name[:-7] == of[:-6]:
         return Counter(f"{whole.text} - ignoring (le) {part.text}", whole.group_by)
     raise QueryError(
-        "good events are not a part of the same counter: the difference of two counters is none, since "
-        "either may restart; count the failed events instead"
+        f"{name} is not known to be a part of {of}, and the difference of two counters is none, since either may "
+        "restart: count the failed events instead"
     )
+
+
+def _is_zero(node: object) -> bool:
+    node = _bare(node)
+    if isinstance(node, Call) and node.func.name == "vector":
+        node = node.args[0]
+    return isinstance(node, NumberLiteral) and node.val == 0
 
 
 def _bare(node: object) -> object:

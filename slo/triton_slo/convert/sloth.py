@@ -111,18 +111,18 @@ class _Slo:
         if events is None:
             self.ledger.lost(sli, "rules count events, and a ratio or a plugin has none", LEFT_OUT)
             return None, (), {}
-        indicator, where = {"kind": "custom"}, dict[str, Entry]()
-        group_by: tuple[str, ...] = ()
-        for ours, theirs in (("error", "error_query"), ("total", "total_query")):
-            query = events.need(_field(events, theirs))
-            try:
-                counter = queries.counter(query.text())
-            except queries.QueryError as error:
-                self.ledger.lost(query, str(error), LEFT_OUT)
-                return None, (), {}
-            indicator[ours], where[f"indicator.custom.{ours}"] = counter.text, query
-            group_by = counter.group_by
-        return indicator, group_by, where
+        failed, every = (events.need(_field(events, f"{part}_query")) for part in ("error", "total"))
+        query = failed
+        try:
+            error = queries.counter(failed.text())
+            query = every
+            total = queries.counter(every.text())
+            group_by = queries.one_grouping(error, total)
+        except queries.QueryError as reason:
+            self.ledger.lost(query, str(reason), LEFT_OUT)
+            return None, (), {}
+        where = {"indicator.custom.error": failed, "indicator.custom.total": every}
+        return {"kind": "custom", "error": error.text, "total": total.text}, group_by, where
 
     def _labels(self) -> tuple[dict[str, str], str]:
         entries: dict[str, Entry] = {}

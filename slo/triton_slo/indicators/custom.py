@@ -41,6 +41,9 @@ class Custom(Indicator):
 
     def _mistakes(self) -> Iterator[str]:
         for field, query in self._queries():
+            if "{{" in query:
+                yield f"{field} has a window: {expression.WRITE_A_COUNTER}"
+                continue
             try:
                 expression.check(query, field)
                 expression.check_counter(query, field)

@@ -154,10 +154,7 @@ def test_a_query_nested_without_end_is_refused(
 
     assert 1 == main(["check", str(tmp_path / "a.yaml")])
     output = capsys.readouterr().err
-    assert any(
-        reason in output
-        for reason in ("longer than 4000 characters", "nested too deeply", "is not a counter, but `+` of one")
-    )
+    assert "longer than 4000 characters" in output or "is not a counter" in output
     assert main(["convert", "--from", "sloth", str(tmp_path / "sloth.yaml")]) in (1, 3)
 
 

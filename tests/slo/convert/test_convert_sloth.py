@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
@@ -158,6 +159,13 @@ def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
         ("sum by (a) (rate(x[{{.window}}]))", "x", ("a",)),
         ('(sum by (a, b) (increase(x{c=~"5.."}[{{ .window }}])))', 'x{c=~"5.."}', ("a", "b")),
         ("sum(rate(x[5m]) or rate(y[5m]))", "x or y", ()),
+        ("sum(rate(x[{{.window}}])) or vector(0)", "x", ()),
+        (
+            'sum(rate(h_count[5m])) - sum(rate(h_bucket{le="1"}[5m]))',
+            'h_count - ignoring (le) h_bucket{le="1"}',
+            (),
+        ),
+        ('sum(rate(x[5m])) - sum(rate(x{code!~"5.."}[5m]))', 'x unless x{code!~"5.."}', ()),
     ],
 )
 def test_a_rate_of_a_counter_becomes_the_counter(
@@ -183,6 +191,51 @@ def test_what_is_no_counter_is_refused_with_the_reason(query: str, reason: str) 
     """Differences, averages and ratios cannot be counted once each."""
     with pytest.raises(queries.QueryError, match=re.escape(reason)):
         queries.counter(query)
+
+
+def test_queries_that_sum_by_different_labels_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Failures of a model are no share of the events of all models."""
+    text = SLOTH.replace(
+        'sum(rate(orders_total{outcome="failed"}', 'sum by (model) (rate(orders_total{outcome="failed"}'
+    )
+
+    assert 1 == convert("sloth", tmp_path, text)
+    assert "failed events are summed by model, and all events by nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong"),
+    [
+        ("increase(e_total[5m])", "increase() of one"),
+        ("sum_over_time(e_total[5m])", "sum_over_time() of one"),
+        ("sum by (model) (rate(e_total[{{window}}]))", "error has a window"),
+        ("sum(e_total)", "sum() of one"),
+        ("e_total[5m]", "a window of one"),
+        ("e_total - t_total", "`-` of one"),
+        ('h_count - ignoring (le) g_bucket{le="1"}', "`-` of one"),
+        ("-e_total", "`-` of one"),
+        ("e_total offset 5m", "the past of one"),
+        ("e_total / t_total", "`/` of one"),
+    ],
+)
+def test_a_custom_objective_counts_counters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], query: str, wrong: str
+) -> None:
+    """Whatever else it is, `check` and `generate` name its line and what to write."""
+    indicator = {"kind": "custom", "error": query, "total": "t_total"}
+    file = tmp_path / "o.yaml"
+    file.write_text(yaml.safe_dump({"name": "o", "target": "99%", "indicator": indicator}))
+
+    assert 1 == main(["check", str(file)])
+    printed = capsys.readouterr().err
+    out = tmp_path.parent / f"{tmp_path.name}-out"
+    assert 1 == main(["generate", "--objectives", str(tmp_path), "--out", str(out)])
+    assert wrong in printed
+    assert "write the counter itself" in printed
+    assert wrong in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_good_events_are_what_the_total_has_besides() -> None:
