@@ -52,12 +52,13 @@ def groups(plan: Plan) -> tuple[Group, Group]:
         *(_seconds(plan) if time else _growth(plan)),
         *_shares(plan, fast),
         *_budget(plan),
+        *_about_the_objective(plan),
         *(alert for tier, alert in alerts if not _from_copy(tier.long)),
     )
     long = _without_repeated_comments(
         _copy(plan),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
-        *_about_the_objective(plan),
+        *_budget_left(plan),
         *(alert for tier, alert in alerts if _from_copy(tier.long)),
         *_budget_alerts(plan),
         *_unmeasured_alert(plan),
@@ -228,21 +229,12 @@ def _chosen_groups(plan: Plan, models: object, versions: object, known: str) -> 
 def _about_the_objective(plan: Plan) -> Iterator[Rule]:
     objective, own = plan.objective, plan.own
     budget = f"{names.ERROR_BUDGET_RATIO}{own}"
-    if objective.calendar is None:
-        yield Rule(
-            f"1 - {share(plan, objective.window.nominal)} / {budget}",
-            names.PERIOD_BUDGET_REMAINING,
-            labels=plan.labels,
-            comment="The share of the budget that is left.",
-        )
     yield Rule(
-        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
-        f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
-        names.COUNTER_SINCE,
+        f"1 - {budget}",
+        names.OBJECTIVE_RATIO,
         labels=plan.labels,
-        comment="Since when the group is counted: no window reaches further back.",
+        comment="What the objective is, for tables and messages.",
     )
-    yield Rule(f"1 - {budget}", names.OBJECTIVE_RATIO, labels=plan.labels, comment="For tables.")
     yield Rule(
         f"vector({number(objective.window.seconds / DAY)})",
         names.PERIOD_DAYS,
@@ -267,6 +259,25 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
         "vector(1)",
         names.INFO,
         labels={**plan.labels, **{name: text for name, text in about.items() if text}},
+    )
+
+
+def _budget_left(plan: Plan) -> Iterator[Rule]:
+    objective, own = plan.objective, plan.own
+    budget = f"{names.ERROR_BUDGET_RATIO}{own}"
+    if objective.calendar is None:
+        yield Rule(
+            f"1 - {share(plan, objective.window.nominal)} / {budget}",
+            names.PERIOD_BUDGET_REMAINING,
+            labels=plan.labels,
+            comment="The share of the budget that is left.",
+        )
+    yield Rule(
+        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
+        f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
+        names.COUNTER_SINCE,
+        labels=plan.labels,
+        comment="Since when the group is counted: no window reaches further back.",
     )
     if plan.measure.sources:
         sources = (
@@ -338,7 +349,9 @@ def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
             budget = f"{names.ERROR_BUDGET_RATIO}{own}"
             long = f"{long} - {z:.3f} * sqrt({budget} / ignoring ({names.EVENT}) {events_in_all})"
         least = objective.alerting.min_failures
-        lines = [f"{long} {limit}", f"and {short} {limit}"]
+        lines = [f"{share(plan, tier.long)} {limit}"]  # the value in texts
+        lines += [f"and {long} {limit}"] if long != share(plan, tier.long) else []
+        lines += [f"and {short} {limit}"]
         lines += [f"{failed} > {number(least - SLACK)}"] if least else []
         if page and plan.measure.stated_error is not None:
             stated = plan.measure.stated_error(plan.clock.text("1h"))
