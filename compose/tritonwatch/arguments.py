@@ -14,7 +14,7 @@ from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import DAY, duration_between, parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
-from triton_exporter.common.options import adder, is_web_address
+from triton_exporter.common.options import adder, is_web_address, parsed
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.promql import parse_selector
@@ -41,18 +41,6 @@ def whole(text: str) -> int:
     if value < 0 or value != int(value):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more")
     return int(value)
-
-
-def parsed(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Make a type of arguments from a function that raises ValueError with the mistake in the text."""
-
-    def parse(text: str) -> T:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parse
 
 
 def checked(read: Callable[[str], object]) -> Callable[[str], str]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from triton_alerts.alertmanager import configuration
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
-from triton_exporter.common.options import adder, host_and_port, with_scheme
+from triton_exporter.common.options import adder, host_and_port, parsed, with_scheme
 from triton_slo import readable_yaml
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
@@ -28,7 +28,6 @@ from tritonwatch.arguments import (
     check_out,
     checked,
     objective_texts,
-    parsed,
     path,
     rule_options,
     web_address,

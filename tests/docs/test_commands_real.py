@@ -20,7 +20,7 @@ from tritonwatch.cli import main
 pytestmark = pytest.mark.real
 NOT_RUN = {
     "docs/slo-live.md: tritonwatch backtest": "wants a history, which test_policy_run.py has",
-    "docs/report.md: tritonwatch report": "wants a month of history, which test_report.py has",
+    "docs/slo-live.md: tritonwatch report": "wants a month of history, which test_report.py has",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
     "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "connects to Slack",

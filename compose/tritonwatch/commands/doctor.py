@@ -10,11 +10,10 @@ import textwrap
 
 from triton_exporter.app.doctor_facts import gather
 from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder
+from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from tritonwatch.arguments import parsed
 from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 

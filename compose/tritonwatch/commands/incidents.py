@@ -13,10 +13,10 @@ from triton_alerts import hours
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.summaries import listing, summary
 from triton_exporter.common.duration import in_words, parse_seconds
-from triton_exporter.common.options import adder
+from triton_exporter.common.options import adder, parsed
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 from tritonwatch import access
-from tritonwatch.arguments import moment, parsed, path
+from tritonwatch.arguments import moment, path
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.tables.answer import JsonAnswer

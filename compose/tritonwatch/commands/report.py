@@ -6,13 +6,13 @@ import argparse
 import sys
 import time
 
-from triton_exporter.common.options import adder
+from triton_exporter.common.options import adder, parsed
 from triton_slo.objective.zone import time_zone
 from triton_slo.report import report_json
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.reported_period import FORMS
 from tritonwatch import access, objective_files, output
-from tritonwatch.arguments import parsed, path
+from tritonwatch.arguments import path
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.review.period_reports import begun_period, formatted_report, period_report

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder
+from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus, PrometheusError
@@ -23,7 +23,7 @@ from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.group_status import GroupStatus, burns
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_at, add_group_filter, misspelt, parsed, whole
+from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.tables import status_table
 from tritonwatch.tables.answer import JsonAnswer

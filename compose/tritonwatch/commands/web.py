@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triton_exporter.app.doctor_facts import gather
-from triton_exporter.common.options import adder, host_and_port
+from triton_exporter.common.options import adder, host_and_port, parsed
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
@@ -19,7 +19,6 @@ from tritonwatch.arguments import (
     add_rule_options,
     add_runbook_url,
     checked,
-    parsed,
     path,
     rule_options,
     web_address,
