@@ -53,12 +53,13 @@ def groups(plan: Plan) -> tuple[Group, Group]:
         *_shares(plan, fast),
         *_budget(plan),
         *_about_the_objective(plan),
+        *_budget_left(plan, fast),
         *(alert for tier, alert in alerts if not _from_copy(tier.long)),
     )
     long = _without_repeated_comments(
         _copy(plan),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
-        *_budget_left(plan),
+        *_sources(plan),
         *(alert for tier, alert in alerts if _from_copy(tier.long)),
         *_budget_alerts(plan),
         *_unmeasured_alert(plan),
@@ -262,16 +263,8 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
     )
 
 
-def _budget_left(plan: Plan) -> Iterator[Rule]:
+def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
     objective, own = plan.objective, plan.own
-    budget = f"{names.ERROR_BUDGET_RATIO}{own}"
-    if objective.calendar is None:
-        yield Rule(
-            f"1 - {share(plan, objective.window.nominal)} / {budget}",
-            names.PERIOD_BUDGET_REMAINING,
-            labels=plan.labels,
-            comment="The share of the budget that is left.",
-        )
     yield Rule(
         f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
         f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
@@ -279,6 +272,25 @@ def _budget_left(plan: Plan) -> Iterator[Rule]:
         labels=plan.labels,
         comment="Since when the group is counted: no window reaches further back.",
     )
+    if objective.calendar is not None:
+        return
+    spent, first = share(plan, objective.window.nominal), ""
+    if fast:
+        whole = max(fast, key=parse_seconds)
+        young = f"time() - {names.COUNTER_SINCE}{own} < {number(plan.clock.real(whole))}"
+        spent = f"({spent} or ({share(plan, whole)} and {young}))"
+        first = (
+            f" In the first minutes, before the long window has data, that of {whole}, which is all there is."
+        )
+    yield Rule(
+        f"1 - {spent} / {names.ERROR_BUDGET_RATIO}{own}",
+        names.PERIOD_BUDGET_REMAINING,
+        labels=plan.labels,
+        comment=f"The share of the budget that is left.{first}",
+    )
+
+
+def _sources(plan: Plan) -> Iterator[Rule]:
     if plan.measure.sources:
         sources = (
             f'label_replace({expr}, "{names.SOURCE}", "{source}", "", "")' if source else expr

@@ -126,7 +126,8 @@ class GroupStatus:
         """The state as one word; excluded time is not judged, and unknown data cannot be trusted."""
         if self.excluded:
             return "excluded"
-        if self.unknown_reasons or (self.budget_left is None and not self.idle):
+        # The budget follows some minutes after the first counts; what burns is known at once.
+        if self.unknown_reasons or (self.budget_left is None and not self.idle and not burns(self.burn_now)):
             return "unknown"
         if self.budget_left is not None and self.budget_left <= 0:
             return "exhausted"

@@ -16,7 +16,7 @@ from triton_slo.amounts import WHOLE_PERIOD
 from triton_slo.fields import error_budget
 from triton_slo.indicators import indicator_class
 from triton_slo.prometheus.client import Sample
-from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
+from triton_slo.verdict.group_status import GroupStatus, Lasts, burns, urgency
 
 _PACE = "1h"
 _NOW = "5m"
@@ -188,7 +188,7 @@ class _SamplesByGroup:
             exhausted_in_seconds=seconds,
             lasts=lasts,
             period_ends_in_seconds=ends_in,
-            unknown_reasons=unknown or (() if idle or left is not None else ("no data",)),
+            unknown_reasons=unknown or (() if idle or left is not None or burns(burn_now) else ("no data",)),
             unknown_seconds=max((seconds for _, seconds in gone), default=None),
             unknown_in_period_seconds=max(
                 (seconds for _, seconds in self._unknown_of(key, UNKNOWN_TIME)), default=None
