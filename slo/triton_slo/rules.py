@@ -234,7 +234,6 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
         f"1 - {budget}",
         names.OBJECTIVE_RATIO,
         labels=plan.labels,
-        comment="What the objective is, for tables and messages.",
     )
     yield Rule(
         f"vector({number(objective.window.seconds / DAY)})",

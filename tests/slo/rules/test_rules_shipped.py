@@ -89,12 +89,8 @@ def test_committed_files_are_what_the_objectives_give() -> None:
     assert [] == stale, "run `make generate`"
 
 
-def test_rules_are_few_and_short() -> None:
-    """A person reads them at 3 a.m.; no rule has the interval of scrapes or evaluations in it."""
-    for artifact in artifacts(shipped(), Options()):
-        if artifact.name != "slo-causes.yml":
-            assert artifact.text.count("record:") <= 20, artifact.name
-            assert len(artifact.text.splitlines()) <= 220, artifact.name
+def test_no_rule_has_an_interval_in_it() -> None:
+    """The rules are the same whatever the intervals of scrapes and evaluations are."""
     made = [artifacts(shipped(), Options(scrape_interval_seconds=seconds)) for seconds in (5, 60)]
     assert made[0] == made[1]
 

@@ -37,7 +37,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     ]
     for model in ("good", "bad"):
         group = group_labels("latency", model)
-        rows += recorded_group(group, TIMES, target=0.99, threshold=1.0, burn=0.5, spent=0.2)
+        rows += recorded_group(group, TIMES, target=0.99, threshold=1.0, burn=0.5, spent=0.2, seen=True)
         ready = {**EXPORTER, "model": model, "version": "1"}
         rows.append((str(state.MODEL_READY), ready, [(at, 1.0) for at in TIMES]))
     alert = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", names.COMPONENT: "slo"}
