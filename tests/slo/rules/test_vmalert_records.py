@@ -94,7 +94,7 @@ def test_vmalert_counts_what_prometheus_counts(tmp_path: Path) -> None:
         running_vmalert(tmp_path / "slo-errors.yml", remote),
     ):  # fmt: skip
         for url in (native, remote):
-            eventually(partial(values, url, names.PERIOD_BUDGET_REMAINING), "no budget", 60)
+            eventually(partial(values, url, names.sli_error("30d")), "no long window", 60)
         time.sleep(10)
         for url in (native, remote):
             assert [pytest.approx(FAILING, abs=0.02)] == values(url, names.sli_error("1h"))
