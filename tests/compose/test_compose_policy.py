@@ -173,11 +173,6 @@ def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Pat
     )
 
 
-def _web(stack: dict[str, Any]) -> dict[str, Any]:
-    web: dict[str, Any] = stack["services"]["web"]
-    return web
-
-
 def test_user_settings_reach_the_services() -> None:
     """One variable points the stack at the user's Triton; others move ports and addresses."""
     services = resolved(TRITON_URL="http://gpu1:8000", BIND_ADDRESS="10.1.2.3", GRAFANA_PORT="3333")[
