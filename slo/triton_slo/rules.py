@@ -373,6 +373,12 @@ def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
             if least
             else "Both windows burn."
         )
+        if long != share(plan, tier.long):
+            comment += (
+                f" Chance alone would explain it in {1 - objective.alerting.confidence:.0%} of cases at most."
+            )
+        if page and plan.measure.stated_error is not None:
+            comment += " An estimate must burn beyond its stated error."
     return "\n".join(lines) + _unless_excluded(plan), comment
 
 
@@ -574,13 +580,15 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     allowed = f"{number(round(100 * error_budget(objective.target), 10))}%"
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
     over = canonical(tier.short if page and time else tier.long)
+    where, more = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}", ""
+    if page and time:
+        where, more = f"the last {over}", ", while more than half of the servers are not ready"
     return {
         **own,
         "summary": f"{_who(plan)}: {numbers} {counted}; "
         f"{{{{ $value | humanizePercentage }}}} in {over}, where {allowed} may",
-        "description": f"{_target(objective)} The alert fires where the last {canonical(tier.long)} and the last "
-        f"{canonical(tier.short)} use up the error budget at more than {number(plan.factor(tier))} times the pace "
-        "that the target allows.",
+        "description": f"{_target(objective)} The alert fires where {where} use up the error budget at more than "
+        f"{number(plan.factor(tier))} times the pace that the target allows{more}.",
         "action": own.get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
     }
