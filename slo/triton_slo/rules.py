@@ -53,13 +53,14 @@ def groups(plan: Plan) -> tuple[Group, Group]:
         *_shares(plan, fast),
         *_budget(plan),
         *_about_the_objective(plan),
+        # Before the budget: no reader may see a number without what it comes from.
+        *_sources(plan),
         *_budget_left(plan, fast),
         *(alert for tier, alert in alerts if not _from_copy(tier.long)),
     )
     long = _without_repeated_comments(
         _copy(plan),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
-        *_sources(plan),
         *(alert for tier, alert in alerts if _from_copy(tier.long)),
         *_budget_alerts(plan),
         *_unmeasured_alert(plan),
