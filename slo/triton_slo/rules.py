@@ -9,7 +9,7 @@ the intervals of scrapes and evaluations are, and late samples and pauses of up 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -19,7 +19,7 @@ from triton_slo.alert_settings import tunable
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.fields import error_budget
 from triton_slo.objective.exclusion_promql import active_exclusions
-from triton_slo.objective.model import SUSTAINABLE, Objective, Tier
+from triton_slo.objective.model import SUSTAINABLE, Objective, Override, Tier
 from triton_slo.plan import Plan, canonical
 from triton_slo.promql import Matchers, by, indent, number, on
 from triton_slo.rulefile import Group, Rule
@@ -199,33 +199,26 @@ def share(plan: Plan, nominal: str) -> str:
 
 def _budget(plan: Plan) -> Iterator[Rule]:
     objective, period = plan.objective, plan.objective.window.nominal
-    known = f"{names.COUNTER}{plan.own}"
-    if objective.calendar is None:
-        known = f"{known} or {share(plan, period)}"
-    else:
-        known = f"{known} or {share(plan, _THREE_DAYS)}"
-    budgets = [
-        f"{number(error_budget(override.target))} * "
-        f"{_chosen_groups(plan, override.models, override.versions, known)}"
-        for override in objective.overrides
-        if override.target is not None
-    ]
-    everything = f"{number(error_budget(objective.target))} * group {by(objective.group_by)} ({known})"
+    long = share(plan, period if objective.calendar is None else _THREE_DAYS)
+    overrides = [(error_budget(each.target), each) for each in objective.overrides if each.target is not None]
     yield Rule(
-        "\nor ".join((*budgets, everything)),
+        _by_override(plan, error_budget(objective.target), overrides, f"{names.COUNTER}{plan.own} or {long}"),
         names.ERROR_BUDGET_RATIO,
         labels=plan.labels,
         comment="The share of events that may fail, of each group"
-        + (": the first line that has the group." if budgets else "."),
+        + (": the first line that has the group." if overrides else "."),
     )
 
 
-def _chosen_groups(plan: Plan, models: object, versions: object, known: str) -> str:
-    chosen = Matchers().choosing("model", models).choosing("version", versions)  # type: ignore[arg-type]
-    inside = chosen.within(plan.objective.group_by).parts
-    return (
-        f"group {by(plan.objective.group_by)} ({known.replace(str(plan.own), str(plan.own.also(*inside)))})"
-    )
+def _by_override(plan: Plan, usual: float, overrides: Sequence[tuple[float, Override]], known: str) -> str:
+    """Return PromQL for a number of each group that `known` has: of the first override of its model, or the usual."""
+    groups = f"group {by(plan.objective.group_by)}"
+    lines = []
+    for value, override in overrides:
+        chosen = Matchers().choosing("model", override.models).choosing("version", override.versions)
+        own = plan.own.also(*chosen.within(plan.objective.group_by).parts)
+        lines.append(f"{number(value)} * {groups} ({known.replace(str(plan.own), str(own))})")
+    return "\nor ".join((*lines, f"{number(usual)} * {groups} ({known})"))
 
 
 def _about_the_objective(plan: Plan) -> Iterator[Rule]:
@@ -242,14 +235,16 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
         labels=plan.labels,
     )
     if objective.threshold_seconds is not None:
-        thresholds = [
-            f"{number(override.threshold_seconds)} * "
-            f"{_chosen_groups(plan, override.models, override.versions, budget)}"
-            for override in objective.overrides
-            if override.threshold_seconds is not None
+        overrides = [
+            (each.threshold_seconds, each)
+            for each in objective.overrides
+            if each.threshold_seconds is not None
         ]
-        usual = f"{number(objective.threshold_seconds)} * group {by(objective.group_by)} ({budget})"
-        yield Rule("\nor ".join((*thresholds, usual)), names.THRESHOLD_SECONDS, labels=plan.labels)
+        yield Rule(
+            _by_override(plan, objective.threshold_seconds, overrides, budget),
+            names.THRESHOLD_SECONDS,
+            labels=plan.labels,
+        )
     about = {
         names.OWNER: objective.owner,
         "description": objective.description,
