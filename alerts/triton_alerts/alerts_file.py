@@ -12,12 +12,12 @@ import yaml
 from triton_alerts.alert_setting_checks import WATCHDOG, checked_setting
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.common.nearest import nearest
+from triton_exporter.common.problem import Problem
 from triton_slo import problem_words
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES, Tunable
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
-from triton_slo.problem import Problem
 
 _TUNABLE: dict[str, Tunable] = {alert.name: alert for alert in (*ALERTS, *OF_OBJECTIVES)}
 _FORM = "write a mapping such as {alerts: {TritonQueueNearFull: {threshold: 90%}}}"

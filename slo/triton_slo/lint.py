@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 
 from triton_exporter.common.duration import duration_text, parse_seconds
+from triton_exporter.common.problem import Problem
 from triton_slo import problem_words
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice, error_budget
@@ -17,7 +18,6 @@ from triton_slo.objective.exclusion_lint import ended_exclusions, exclusion_find
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.plan import MIN_SCRAPES, Plan
-from triton_slo.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
+from triton_exporter.common.problem import Problem
 from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS, written_twice
 from triton_slo import problem_words
-from triton_slo.problem import Problem
 
 _MAX_CHARACTERS = 4_000_000
 """Largest file that is read, in characters."""

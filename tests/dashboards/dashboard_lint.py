@@ -13,7 +13,7 @@ from typing import Any
 
 from triton_exporter.catalogue import METRICS, state
 from triton_exporter.catalogue.external import bridge
-from triton_slo.problem import Problem
+from triton_exporter.common.problem import Problem
 
 Json = Mapping[str, Any]
 _COLUMNS = 24

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_exporter.common.options import host_and_port
+from triton_exporter.common.problem import Problem
 from triton_exporter.http.certificates import ServerCertificates
-from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"
 """The user of basic authentication in the compose stack; --password-file contains its password."""

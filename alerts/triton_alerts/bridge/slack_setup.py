@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.settings import is_channel_id
-from triton_slo.problem import Problem
+from triton_exporter.common.problem import Problem
 
 _APP = "in the app's OAuth & Permissions, then reinstall the app"
 _CHANNEL_FIXES = {

@@ -18,8 +18,8 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector
 
 from triton_alerts.rules import shape
 from triton_alerts.rules.lined_rules import beginning
+from triton_exporter.common.problem import Problem
 from triton_slo import expression, names
-from triton_slo.problem import Problem
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from triton_alerts.bridge.settings import BridgeSettings, is_channel, is_user
 from triton_exporter.common.options import is_loopback, is_web_address
+from triton_exporter.common.problem import Problem
 from triton_exporter.http.certificates import CertificateError
 from triton_slo.names import SEVERITIES
-from triton_slo.problem import Problem
 from triton_slo.prometheus.server_access import parse_header
 
 _ALONE = "a file that holds the secret alone"

@@ -31,8 +31,8 @@ from triton_alerts.bridge.settings import BridgeSettings, Secret
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import without_secrets
+from triton_exporter.common.problem import Problem
 from triton_slo.names import SEVERITIES
-from triton_slo.problem import Problem
 from tritonwatch.bridge_options import settings_problems
 from tritonwatch.bridge_options.bridge_arguments import add_arguments, add_slack_arguments, bridge_settings
 

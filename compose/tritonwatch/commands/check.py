@@ -18,6 +18,7 @@ from triton_alerts.rules.lined_rules import rule_groups
 from triton_exporter.catalogue import llm
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, by_line, explained_once
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators.errors import hiding_models
@@ -25,7 +26,6 @@ from triton_slo.indicators.wrong_settings import STORE_CLASSIC
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.plan import Plan
-from triton_slo.problem import Problem, by_line, explained_once
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.estimate import is_precise_enough, uncertainties

@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.common.options import is_loopback
+from triton_exporter.common.problem import Problem
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_yaml
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_slo.problem import Problem
 from tritonwatch.command_error import UsageError
 from tritonwatch.exporter_options.declared_options import CERTIFICATES, ExporterOptions, flag, form
 

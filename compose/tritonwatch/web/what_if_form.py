@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from triton_exporter.common.duration import time_text
+from triton_exporter.common.problem import Problem
 from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator
@@ -17,7 +18,6 @@ from triton_slo.indicators.durations import TimedIndicator
 from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.objective.reading import read
-from triton_slo.problem import Problem
 
 WINDOWS = ("7d", "14d", "28d", "30d", "90d", "week", "month", "quarter")
 TARGETS = ("90", "95", "98", "99", "99.5", "99.8", "99.9", "99.95", "99.98", "99.99", "99.995", "99.999")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import yaml
 
+from triton_exporter.common.problem import Problem
 from triton_slo import marked_yaml
 from triton_slo.marked_yaml import duplicate_keys
-from triton_slo.problem import Problem
 
 _MERGE = "tag:yaml.org,2002:merge"
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from triton_exporter.common.problem import Problem
 from triton_slo.convert.entry import Entry
-from triton_slo.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from triton_exporter.common.problem import Problem, by_line
 from triton_slo import problem_words
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS
@@ -19,7 +20,6 @@ from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import Alerting, Objective, Override, Tier
 from triton_slo.objective.period_window import CalendarWindow, Rolling
-from triton_slo.problem import Problem, by_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, parse_seconds, time_text
+from triton_exporter.common.problem import Problem
 from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.replay import Episode
@@ -20,7 +21,6 @@ from triton_slo.convert import writing
 from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
-from triton_slo.problem import Problem
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.group_names import version_name
 from tritonwatch.web import what_if_form

@@ -1,4 +1,4 @@
-"""A mistake in a user's file is a value with place, reason and fix; all of them are printed."""
+"""A mistake of a user is a value with place, reason and fix; all of them are printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _file_and_line(place: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where (`file:line` or `file: field`), what is wrong, how to fix it."""
+    """One mistake: where (`file:line`, `--option` or `$VARIABLE`), what is wrong, how to fix it."""
 
     place: str
     reason: str
@@ -49,3 +49,11 @@ def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
         yield f"{problem.short()} (explained above)" if explanation in explained else str(problem)
         if problem.meaning:
             explained.add(explanation)
+
+
+class ProblemsError(ValueError):
+    """Mistakes of a user, all of them."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
