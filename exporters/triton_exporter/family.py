@@ -6,7 +6,7 @@ labels are first known, and cached by its collector: at 1,000 models that is mos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -35,7 +35,7 @@ class Family:
     """All series of one metric. A counter's series end in `_total`, a histogram's in its three suffixes."""
 
     metric: Metric
-    samples: Sequence[Sample]
+    samples: Iterable[Sample]  # as often as wanted
 
     @classmethod
     def of(cls, metric: Metric, rows: Iterable[tuple[Iterable[str], float]]) -> Family:

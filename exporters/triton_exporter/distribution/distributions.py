@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from triton_exporter.catalogue import Metric, own, triton
+from triton_exporter.catalogue import Metric, own, state, triton
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES, DistributionSource
-from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
-from triton_exporter.distribution.distribution_families import METRICS, DistributionFamilies, ObservedModel
-from triton_exporter.distribution.guarantee import Guarantee
-from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.increase import COUNTERS, Counters, Gain, filled
-from triton_exporter.distribution.observations import Observations
-from triton_exporter.distribution.quantiles import QuantilePool
-from triton_exporter.distribution.shape import Binned, Interval
-from triton_exporter.distribution.sources.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
-from triton_exporter.distribution.sources.triton_shapes import NativeHistograms, Summaries
+from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
+from triton_exporter.distribution.counters import (
+    COUNTERS,
+    Counters,
+    Gain,
+    NativeHistograms,
+    Summaries,
+    filled,
+)
+from triton_exporter.distribution.histogram import (
+    Binned,
+    Guarantee,
+    Histogram,
+    Interval,
+    JoinedSamples,
+    QuantilePool,
+)
+from triton_exporter.distribution.observations import (
+    TRACE_GRACE_SECONDS,
+    Carried,
+    Observations,
+    Trace,
+    TracedIntervals,
+)
 from triton_exporter.distribution.stored import StoredModel
-from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
 from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.family import Family, Sample
-from triton_exporter.snapshot import ModelVersion, Snapshot
-from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.exposition.write import CachedSamples
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
 
+_DURATIONS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
+_QUANTILES: Mapping[Signal, Metric] = {"request": state.REQUEST_QUANTILE, "queue": state.QUEUE_QUANTILE}
 _SUMMARIES: Mapping[Signal, Metric] = {"request": triton.REQUEST_SUMMARY_US, "queue": triton.QUEUE_SUMMARY_US}
 _WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
 
@@ -49,7 +67,126 @@ SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth reading with all families (`observe`): it hardly moves
 in between."""
 
+TRACED_MODEL_SECONDS = 600.0
+"""A model with a traced request this recent has its intervals wait for traces."""
+
+FIRST_TRACE_SECONDS = 60.0
+"""Time for which the intervals of a new model wait for its first trace, where traces are received at all."""
+
+MAX_AHEAD_SECONDS = 2.0
+"""Seconds by which the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
+
+TRACE_DOUBT_SECONDS = 300.0
+"""Time after a batch that came behind a newer trace for which no trace proves that all older ones have come."""
+
 _MICRO, _MILLI = 1e-6, 1e-3
+
+Configs = Mapping[ModelVersion, ModelConfig]
+
+
+@dataclass(slots=True)
+class ObservedModel:
+    """State of one model version; `seen` is when Triton last showed it (Unix seconds).
+
+    `sources` are the written names of its series, `turn` is when its summary is read, `since` is when it was first
+    seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
+    """
+
+    observations: dict[Signal, Observations]
+    turn: int
+    since: float
+    seen: float = 0.0
+    torn: Gain | None = None
+    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
+    outcomes: Counter[str] = field(default_factory=Counter)
+    queue_full: float = 0.0
+
+
+class TraceIntake:
+    """Takes traced requests from the mailbox, and knows until when all of them have come."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.lose = mailbox.count_lost
+        self._mailbox = mailbox
+        self._newest = self._doubted = float("-inf")
+
+    def take(
+        self,
+        models: Mapping[ModelVersion, ObservedModel],
+        configs: Configs,
+        totals: Mapping[ModelVersion, float],
+        now: float,
+    ) -> None:
+        """Enter what has come since the last call; `totals` are Triton's counters of requests."""
+        requests = self._mailbox.drain()
+        if not requests:
+            return
+        with self._mailbox.budget.charged():
+            for request in requests:
+                # Believed, a date ahead would close every interval until then, and lose the traces of them all.
+                if request.ended > now + MAX_AHEAD_SECONDS:
+                    self.lose("ahead")
+                    continue
+                if request.ended < self._newest - TRACE_GRACE_SECONDS:
+                    # Triton sends in order: another sender exists, or the trace was delayed.
+                    self._doubted = now
+                self._newest = max(self._newest, request.ended)
+                config = configs.get(request.model)
+                model = models.get(_counted_as(request.model, config, totals))
+                if model is not None:
+                    self._enter(request, model, config)
+
+    def _enter(self, request: TracedRequest, model: ObservedModel, config: ModelConfig | None) -> None:
+        outcome = request.outcome
+        if outcome == "queue_full" and config is not None:
+            queues = (config.queue, *config.priority_queues.values())
+            if all(queue.max_queue_size <= 0 for queue in queues):
+                outcome = "refused"  # a queue without a limit is never full
+        model.outcomes[outcome] += 1
+        rate = self._mailbox.rate
+        if outcome == "queue_full" and model.observations["request"].traced.believes_traces:
+            model.queue_full += rate
+        is_cached = config is not None and config.response_cache
+        if outcome == "completed" or (outcome == "not_executed" and is_cached):
+            times = {"request": request.request_seconds, "queue": request.queue_seconds}
+            for signal, observations in model.observations.items():
+                seconds = times[signal]
+                if seconds is not None:
+                    observations.traced.add_trace(Trace(request.ended, seconds, request.trace_id, rate))
+
+    def watermark(self, now: float) -> float:
+        """Return until when all requests have been traced, as far as the order of the traces proves it."""
+        return self._newest if now - self._doubted >= TRACE_DOUBT_SECONDS else float("-inf")
+
+    def families(self, models: Mapping[ModelVersion, ObservedModel]) -> Iterable[Family]:
+        """Yield traced requests by outcome, those that a full queue refused, and traces that were lost."""
+        yield Family.of(
+            state.TRACED_REQUESTS,
+            [
+                ((*version, outcome), model.outcomes[outcome])
+                for version, model in models.items()
+                for outcome in OUTCOMES
+            ],
+        )
+        yield Family.of(
+            state.QUEUE_FULL_ESTIMATE, [(version, model.queue_full) for version, model in models.items()]
+        )
+        lost, batches = self._mailbox.lost(), self._mailbox.batches()
+        yield Family.of(own.TRACES_LOST, [((loss,), lost.get(loss, 0)) for loss in LOSSES])
+        yield Family.of(own.TRACE_BATCHES, [((result,), batches.get(result, 0)) for result in RESULTS])
+
+
+def _counted_as(
+    version: ModelVersion, config: ModelConfig | None, totals: Mapping[ModelVersion, float]
+) -> ModelVersion:
+    """Return under which version Triton counts a request: 1 for an ensemble, whatever its folder is called.
+
+    `totals` are its counters: a Triton that counts an ensemble under its own version is believed.
+    https://github.com/triton-inference-server/core/blob/main/src/ensemble_scheduler/ensemble_scheduler.cc
+    """
+    first = ModelVersion(version.model, "1")
+    is_ensemble = config is not None and config.is_ensemble
+    return first if is_ensemble and first in totals and not totals.get(version) else version
 
 
 class Distributions:
@@ -76,42 +213,48 @@ class Distributions:
         self._allowed = frozenset(sources)
         self._estimator = estimator if "decomposed" in self._allowed else None
         self._counters = Counters()
-        self._torn = 0
-        self._pending_entered_at = float("-inf")
-        self._read_at = float("-inf")
-        self._batching: frozenset[ModelVersion] = frozenset()
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
-        self._models: dict[ModelVersion, ObservedModel] = {}
         self._quantile_pool = QuantilePool()
-        self._streaming: Mapping[ModelVersion, bool] = {}
+        self._models: dict[ModelVersion, ObservedModel] = {}
+        self._configs: Configs = {}
         self._has_polled = False
         self._is_ensemble: dict[str, bool] = {}
+        self._torn = 0
         self._turn = 0
-        self._families = DistributionFamilies(self._buckets)
+        self._read_at = self._pending_entered_at = float("-inf")
+        self._shown_sources: list[tuple[ModelVersion, Signal, DistributionSource]] | None = None
+        self._source_samples = CachedSamples([])
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Learn which models stream, which of them batch, and which are ensembles."""
-        if self._trace_intake is not None:
-            self._trace_intake.observe_snapshot(snapshot)
-        self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
-        self._batching = frozenset(
-            model
-            for model, config in snapshot.configs.items()
-            if config.dynamic_batching and not config.decoupled and not config.response_cache
-        )
+        """Learn which models stream, batch or cache, are ensembles, or have a queue without a limit."""
+        self._configs = snapshot.configs
         self._has_polled = True
         # By name: Triton counts an ensemble under version 1, whatever its folder is called.
         self._is_ensemble |= {key.model: config.is_ensemble for key, config in snapshot.configs.items()}
 
     def stored(self, now: float) -> Sequence[StoredModel] | None:
         """Return the models that `restore` continues from; None before Triton's counters were read."""
-        if not self._counters.began:
+        counters = self._counters
+        if not counters.requests.began:
             return None
         models = []
         for version, model in self._models.items():
-            requests, executions, micros = self._counters.totals(version)
-            models.append(StoredModel(*version, requests, executions, micros, model.stored(now)))
+            histograms = {}
+            for signal, observations in model.observations.items():
+                torn = Carried()
+                if model.torn is not None:
+                    torn = Carried(model.torn.requests, model.torn.seconds[signal], model.torn.requests)
+                histograms[signal] = observations.stored(torn, now)
+            models.append(
+                StoredModel(
+                    *version,
+                    counters.requests.totals.get(version, 0.0),
+                    counters.executions.totals.get(version, 0.0),
+                    {signal: counters.micros[signal].totals.get(version, 0.0) for signal in SIGNALS},
+                    histograms,
+                )
+            )
         return models
 
     def restore(self, models: Iterable[StoredModel], now: float) -> None:
@@ -151,6 +294,66 @@ class Distributions:
                 model.seen = now
         self._close_intervals(now)
 
+    def families(self, now: float) -> Iterable[Family]:
+        """Return both histograms, their quantiles, what is known about their errors, and their sources."""
+        every: list[tuple[ModelVersion, Signal, Observations]] = []
+        for version, model in self._models.items():
+            # An ensemble has no queue, its steps have. Triton's counters come before the configuration that tells
+            # what a model is, which may also be unreadable.
+            is_ensemble = self._is_ensemble.get(version.model)
+            if is_ensemble is None:
+                is_ensemble = self._has_polled and now - model.since <= UNKNOWN_SECONDS
+            shown: Sequence[Signal] = ("request",) if is_ensemble else SIGNALS
+            every += [(version, signal, model.observations[signal]) for signal in shown]
+        for signal in SIGNALS:
+            histograms = [each.histogram for _, of, each in every if of == signal]
+            yield Family(_DURATIONS[signal], JoinedSamples(histograms))
+        for signal in SIGNALS:
+            rows: list[tuple[tuple[str, ...], float]] = []
+            for version, of, each in every:
+                if of == signal and each.quantiles is not None:
+                    if not each.quantiles.forget(now):
+                        each.quantiles = None
+                    elif each.source != "sampled_mean":
+                        values = each.quantiles.values()
+                        rows += [((*version, f"{level:g}"), seconds) for level, seconds in values]
+            yield Family.of(_QUANTILES[signal], rows)
+        yield Family(state.REQUESTS_WITHIN, JoinedSamples([each.guarantee for _, _, each in every]))
+        errors = [
+            ((*version, signal, le(bound)), error)
+            for version, signal, each in every
+            if each.decomposition is not None and each.source == "decomposed"
+            for bound, error in zip(
+                self._buckets.with_stated_error(version.model, signal),
+                each.decomposition.errors,
+                strict=False,
+            )
+        ]
+        yield Family.of(state.DISTRIBUTION_ERROR, errors)
+        yield Family.single(own.TORN_READINGS, self._torn)
+        sources = [(version, signal, each.source) for version, signal, each in every]
+        if sources != self._shown_sources:
+            self._shown_sources = sources
+            samples = []
+            for version, signal, source in sources:
+                used = self._models[version].sources[signal]
+                if source not in used:
+                    used[source] = series(state.DISTRIBUTION_SOURCE, *version, signal, source)
+                samples += [Sample(name, each == source) for each, name in used.items()]
+            self._source_samples = CachedSamples(samples)
+        yield Family(state.DISTRIBUTION_SOURCE, self._source_samples)
+        if self._trace_intake is not None:
+            yield from self._trace_intake.families(self._models)
+
+    def _take_traces(self, now: float) -> None:
+        if self._trace_intake is not None:
+            self._trace_intake.take(self._models, self._configs, self._counters.requests.totals, now)
+
+    def _counts_only_in_summaries(self, version: ModelVersion, signal: Signal) -> bool:
+        """Return whether Triton counts only in its summaries (counter_latencies=false)."""
+        summed = self._summaries[signal].counts.totals.get(version, 0.0)
+        return summed > 0 and self._counters.requests.totals.get(version) == 0
+
     def _enter_gain(
         self,
         version: ModelVersion,
@@ -162,42 +365,74 @@ class Distributions:
     ) -> None:
         model = self._models.get(version) or self._add(version, now)
         model.seen = now
-        if self._must_wait(version, model, gain):
+        if model.torn is not None:
+            torn, model.torn = model.torn, None
+            gain.requests += torn.requests
+            gain.executions += torn.executions
+            for signal in SIGNALS:
+                gain.seconds[signal] += torn.seconds[signal]
+        elif (gain.requests > 0) != (gain.seconds["request"] > 0) and not self._counts_only_in_summaries(
+            version, "request"
+        ):
+            # Triton adds to its counters one after the other, and the reading came in between: this gain waits.
+            self._torn += 1
+            model.torn = gain
             return
-        units = gain.executions if version in self._batching and gain.executions else gain.requests
+        config = self._configs.get(version)
+        batches = config is not None and (
+            config.dynamic_batching and not config.decoupled and not config.response_cache
+        )
+        units = gain.executions if batches and gain.executions else gain.requests
+        queued = gain.seconds["queue"]
+        lasted = min(60.0, now - self._read_at)
         for signal, observations in model.observations.items():
             seconds = gain.seconds[signal]
             if not has_all_families and (self._summaries[signal].has(version) or self._native.has(version)):
-                observations.carried.add(gain.requests, seconds, units)
+                observations.carry(gain.requests, seconds, units)
             elif gain.requests or seconds or observations.carried.requests:
-                interval = self._interval(version, signal, gain, units, now)
+                interval = Interval(now, gain.requests, seconds, units, lasted)
+                # Waits of a batch differ by when its requests arrived, those of others by the work before them.
+                if signal == "request" or batches:
+                    interval = interval._replace(waited=queued)
+                else:
+                    interval = interval._replace(worked=max(0.0, gain.seconds["request"] - queued))
                 if self._estimator is not None:
-                    observations.decomposition = self._estimator.get(
-                        version, signal, now, units > 1 and interval.lasted <= ESTIMATED_SECONDS
-                    )
-                self._enter_interval(
-                    version, signal, model, interval, native if signal == "request" else None
-                )
+                    needed = units > 1 and lasted <= ESTIMATED_SECONDS
+                    observations.decomposition = self._estimator.get(version, signal, now, needed)
+                native_now = native if signal == "request" else None
+                self._enter_interval(version, signal, model, interval, native_now)
 
-    def _must_wait(self, version: ModelVersion, model: ObservedModel, gain: Gain) -> bool:
-        """Return whether a gain is torn and waits for the next one, to which it is added."""
-        if model.torn is not None:
-            gain.add(model.torn)
-            model.torn = None
-        elif gain.is_torn and not self._counts_only_in_summaries(version, "request"):
-            self._torn += 1
-            model.torn = gain
-        return model.torn is not None
-
-    def _interval(
-        self, version: ModelVersion, signal: Signal, gain: Gain, units: float, now: float
-    ) -> Interval:
-        seconds, queued = gain.seconds[signal], gain.seconds["queue"]
-        interval = Interval(now, gain.requests, seconds, units, lasted=min(60.0, now - self._read_at))
-        # Waits of a batch differ by when its requests arrived, those of others by the work before them.
-        if signal == "request" or version in self._batching:
-            return interval._replace(waited=queued)
-        return interval._replace(worked=max(0.0, gain.seconds["request"] - queued))
+    def _enter_interval(
+        self,
+        version: ModelVersion,
+        signal: Signal,
+        model: ObservedModel,
+        interval: Interval,
+        native: tuple[Binned, float] | None,
+    ) -> None:
+        """Enter one interval with the best shape that is known now, and wait for a better one or not."""
+        observations = model.observations[signal]
+        shape = None
+        if native is not None and "histogram" in self._allowed:
+            # Triton's own histogram times the first response: it serves only if that is also the last. Where the
+            # configuration is unknown, both times must agree, to the millisecond that the histogram cuts off.
+            config, seconds = self._configs.get(version), native[1]
+            tolerance = interval.requests * _MILLI + 0.02 * interval.seconds
+            streams = config.decoupled if config else abs(interval.seconds - seconds) > tolerance
+            shape = None if streams else native[0]
+        if shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds):
+            observations.count(interval._replace(source="histogram", shape=shape), wait=False)
+            return
+        since_trace = interval.end - observations.traced.newest_at
+        traced = "trace" in self._allowed and since_trace < TRACED_MODEL_SECONDS
+        curve = None
+        if "summary" in self._allowed and self._summaries[signal].has(version):
+            if model.turn != self._turn and not traced:
+                observations.carry(interval.requests, interval.seconds)
+                return
+            curve = self._summaries[signal].curve(version)
+        source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
+        observations.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _close_intervals(self, now: float) -> None:
         watermark = self._trace_intake.watermark(now) if self._trace_intake else float("-inf")
@@ -211,50 +446,6 @@ class Distributions:
                     observations.close(now, watermark, enter_pending)
         self._drop_gone(now)
         self._read_at = now
-
-    def families(self, now: float) -> Iterable[Family]:
-        """Return both histograms, their quantiles and sources."""
-        for version, model in self._models.items():
-            model.has_queue = self._has_queue(version, model, now)
-        yield from self._families.histograms(self._models, now)
-        yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
-        yield from self._families.sources(self._models)
-        if self._trace_intake is not None:
-            yield from self._trace_intake.families()
-
-    def _has_queue(self, version: ModelVersion, model: ObservedModel, now: float) -> bool:
-        """Return whether to show a queue: an ensemble has none, its steps have. Triton's counters come before the
-        configuration that tells what a model is, which may also be unreadable.
-        """
-        is_ensemble = self._is_ensemble.get(version.model)
-        if is_ensemble is None:
-            return not self._has_polled or now - model.since > UNKNOWN_SECONDS
-        return not is_ensemble
-
-    def _enter_interval(
-        self,
-        version: ModelVersion,
-        signal: Signal,
-        model: ObservedModel,
-        interval: Interval,
-        native: tuple[Binned, float] | None,
-    ) -> None:
-        """Enter one interval with the best shape that is known now, and wait for a better one or not."""
-        observations = model.observations[signal]
-        shape = self._native_shape(version, interval, native) if native else None
-        if shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds):
-            observations.count(interval._replace(source="histogram", shape=shape), wait=False)
-            return
-        since_trace = interval.end - observations.traced.newest_at
-        traced = "trace" in self._allowed and since_trace < TRACED_MODEL_SECONDS
-        curve = None
-        if "summary" in self._allowed and self._summaries[signal].has(version):
-            if model.turn != self._turn and not traced:
-                observations.carried.add(interval.requests, interval.seconds)
-                return
-            curve = self._summaries[signal].curve(version)
-        source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
-        observations.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _drop_gone(self, now: float) -> None:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
@@ -272,46 +463,21 @@ class Distributions:
                 del self._models[version]
                 if self._estimator is not None:
                     self._estimator.forget(version)
-                if self._trace_intake is not None:
-                    self._trace_intake.forget(version)
-
-    def _native_shape(
-        self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
-    ) -> Binned | None:
-        """Return Triton's own histogram if the first response, which it times, is also the last.
-
-        Where the configuration is unknown, both times must agree, to the millisecond that the histogram cuts off.
-        """
-        if "histogram" not in self._allowed:
-            return None
-        shape, seconds = native
-        streams = self._streaming.get(version)
-        if streams is None:
-            streams = abs(interval.seconds - seconds) > interval.requests * _MILLI + 0.02 * interval.seconds
-        return None if streams else shape
-
-    def _counts_only_in_summaries(self, version: ModelVersion, signal: Signal) -> bool:
-        """Return whether Triton counts only in its summaries (counter_latencies=false)."""
-        summed = self._summaries[signal].totals.get(version, 0.0)
-        return summed > 0 and self._counters.requests.get(version) == 0
-
-    def _take_traces(self, now: float) -> None:
-        if self._trace_intake is not None:
-            self._trace_intake.take(now, self._counters.requests)
 
     def _add(self, version: ModelVersion, now: float) -> ObservedModel:
-        model = ObservedModel(
-            {signal: self._observations(version, signal, now) for signal in SIGNALS},
-            turn=len(self._models) % SUMMARY_TURNS,
-            since=now,
-        )
-        self._models[version] = model
-        if self._trace_intake is not None:
-            self._trace_intake.add(version, model.observations, now)
-        return model
-
-    def _observations(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
-        histogram = Histogram(METRICS[signal], version, self._buckets.bounds(version.model, signal))
-        guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         lose: Callable[[str, int], None] = self._trace_intake.lose if self._trace_intake else lambda *_: None
-        return Observations(histogram, guarantee, TracedIntervals(lose, now), self._quantile_pool)
+        observations = {}
+        for signal in SIGNALS:
+            bounds = self._buckets.bounds(version.model, signal)
+            observations[signal] = Observations(
+                Histogram(_DURATIONS[signal], version, bounds),
+                Guarantee(version, signal, self._buckets.thresholds.get(signal, ())),
+                TracedIntervals(lose, closed=now),
+                self._quantile_pool,
+            )
+            if self._trace_intake is not None:
+                # It may wait for its first trace.
+                observations[signal].traced.newest_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
+        model = ObservedModel(observations, turn=len(self._models) % SUMMARY_TURNS, since=now)
+        self._models[version] = model
+        return model

@@ -11,20 +11,29 @@ a traced model are `traced`: they wait for the traces of their requests. Those o
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from operator import sub
+from typing import TYPE_CHECKING, NamedTuple
 
 from triton_exporter.catalogue.state import DistributionSource
-from triton_exporter.distribution.guarantee import Guarantee
-from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
-from triton_exporter.distribution.shape import Estimated, Interval, Point, RecentGain
+from triton_exporter.distribution.histogram import (
+    Estimated,
+    Guarantee,
+    Histogram,
+    Interval,
+    Observed,
+    Point,
+    QuantilePool,
+    RecentQuantiles,
+    fine_bounds,
+)
 from triton_exporter.distribution.stored import StoredHistogram
-from triton_exporter.distribution.waiting.carried_over import CarriedOver
-from triton_exporter.distribution.waiting.pending_intervals import PendingIntervals
-from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
 from triton_exporter.family import Exemplar
+from triton_exporter.tracing.agreement import Agreement
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.decomposition import Decomposition
@@ -34,6 +43,153 @@ MAX_REQUEST_SECONDS = 1e6
 
 https://github.com/triton-inference-server/server/issues/1985
 """
+
+NEXT_INTERVALS_SECONDS = 1.0
+"""Time for which an interval waits for the next ones, from which its shape is estimated."""
+
+FIRST_ESTIMATE_SECONDS = 5.0
+"""Time for which an interval waits while there is no estimate yet."""
+
+TRACE_GRACE_SECONDS = 1.0
+"""Time before the newest request of a batch from which requests may be missing: Triton sends spans out of order."""
+
+TRACE_WAIT_SECONDS = 15.0
+"""Time for which an interval waits for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
+
+TRACE_GAP_SECONDS = 30.0
+"""Time, beyond `TRACE_WAIT_SECONDS`, for which requests wait for the next traced one, which represents them."""
+
+JOINED_SECONDS = 5.0
+"""Time whose sampled requests represent its intervals together. If each represented the requests since the sampled
+one before it, slow ones would represent too few: they end between two others, wherever they began."""
+
+MAX_TRACES = 20_000
+"""Traces stored per histogram while they wait for their interval."""
+
+RECENT_SECONDS = 120.0
+"""`RecentGain` has the gain of the last one to two times this long."""
+
+
+class Trace(NamedTuple):
+    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was.
+
+    `weight` is how many requests it stands for: the trace rate when it began.
+    """
+
+    ended: float
+    seconds: float
+    trace_id: str
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class TracedIntervals:
+    """Intervals of one histogram in three steps: waiting for traces, in the group that traces will represent, left.
+
+    What ended by `closed` (Unix seconds) needs no traces any more; `newest_at` is when the newest traced request
+    ended. Traces that contradict the counters are lost, and `believes_traces` is false until they agree again.
+    `lose` is called with the reason (of `LOSSES`) and the number of traces that are lost.
+    """
+
+    lose: Callable[[str, int], None]
+    closed: float
+    newest_at: float = float("-inf")
+    believes_traces: bool = True
+    waiting: deque[Interval] = field(default_factory=deque)
+    _traces: list[Trace] = field(default_factory=list)
+    _group: list[Interval] = field(default_factory=list)
+    _group_traces: list[Trace] = field(default_factory=list)
+    _agreement: Agreement = field(default_factory=Agreement)
+
+    def __iter__(self) -> Iterator[Interval]:
+        yield from self.waiting
+        yield from self._group
+
+    def add_trace(self, trace: Trace) -> None:
+        """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
+        self.newest_at = max(self.newest_at, trace.ended)
+        if trace.ended <= self.closed:
+            self.lose("late", 1)
+        elif len(self._traces) >= MAX_TRACES:
+            self.lose("overflow", 1)
+        else:
+            insort(self._traces, trace)
+
+    def leaving(self, now: float, watermark: float) -> Iterator[tuple[Interval, Sequence[Trace]]]:
+        """Remove and yield what need not wait any longer, with the traces that represent it.
+
+        All requests that ended by `watermark` have been traced. Where no traces represent an interval, it is left
+        with the shape that it has.
+        """
+        ended = max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS)
+        while self.waiting and self.waiting[0].end <= ended:
+            interval = self.waiting.popleft()
+            self.closed = interval.end
+            self._group.append(interval)
+            self._group_traces += self._traces_until(interval.end)
+            # They represent the group if they are all of its requests, or those of some seconds.
+            is_long = interval.end - self._group[0].end >= JOINED_SECONDS
+            if self._group_traces and (is_long or all(trace.weight == 1 for trace in self._group_traces)):
+                yield from self._take_group()
+        longest = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._group_traces else TRACE_GAP_SECONDS)
+        if self._group and self._group[0].end <= now - longest:
+            yield from self._take_group()
+        if not self.waiting:
+            # Traces of requests that no counter counts (failed ones) must not pile up.
+            self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
+
+    def _take_group(self) -> Iterator[tuple[Interval, Sequence[Trace]]]:
+        """Remove the group and yield it with its traced requests, each of which represents `weight` requests."""
+        group, self._group = self._group, []
+        traces = sorted(self._group_traces, key=lambda trace: trace.seconds)
+        self._group_traces = []
+        seconds = [trace.seconds for trace in traces]
+        if traces:
+            counted = [(interval.requests, interval.seconds) for interval in group]
+            self.believes_traces = self._agreement.update(self.closed, counted, seconds)
+            if not self.believes_traces:
+                self.lose("contradicts", len(traces))
+        if not traces or not self.believes_traces:
+            yield from ((interval, ()) for interval in group)
+            return
+        requests = sum(interval.requests for interval in group)
+        total = sum(interval.seconds for interval in group)
+        shape = Observed(seconds, [trace.weight for trace in traces])
+        yield Interval(self.closed, requests, total, source="trace", shape=shape), traces
+
+    def _traces_until(self, end: float) -> list[Trace]:
+        """Remove and return the traces of requests that ended by then."""
+        if not self._traces:
+            return []
+        taken = bisect_right(self._traces, end, key=lambda trace: trace.ended)
+        traces, self._traces = self._traces[:taken], self._traces[taken:]
+        return traces
+
+
+class RecentGain:
+    """Recent gain of a histogram: counts by bucket, and their seconds. It begins with a gain known from before."""
+
+    def __init__(self, counts: Sequence[int], seconds: float, gained: Sequence[int], gain: float) -> None:
+        self._turned = float("-inf")
+        self._older = self._newer = (tuple(map(sub, counts, gained)), seconds - gain)
+
+    def gained(self, counts: Sequence[int], seconds: float, now: float) -> tuple[tuple[int, ...], float]:
+        """Return the gain until `now` (Unix seconds), when the histogram is at `counts` and `seconds`."""
+        if not 0 <= now - self._turned < RECENT_SECONDS:
+            self._older, self._newer = self._newer, (tuple(counts), seconds)
+            self._turned = now
+        before, sum_before = self._older
+        # Requests that wait for an estimate are stored at their mean, and may enter other buckets later.
+        grown = tuple([max(0, count - earlier) for count, earlier in zip(counts, before, strict=True)])
+        return grown, max(0.0, seconds - sum_before)
+
+
+class Carried(NamedTuple):
+    """Requests for the next interval, their seconds, and how many `units` of them are independent of each other."""
+
+    requests: float = 0.0
+    seconds: float = 0.0
+    units: float = 0.0
 
 
 @dataclass(slots=True)
@@ -48,66 +204,75 @@ class Observations:
     guarantee: Guarantee
     traced: TracedIntervals
     pool: QuantilePool
-    carried: CarriedOver = field(default_factory=CarriedOver)
+    carried: Carried = field(default_factory=Carried)
     source: DistributionSource = "sampled_mean"
     decomposition: Decomposition | None = None
     quantiles: RecentQuantiles | None = None
-    _pending: PendingIntervals = field(default_factory=PendingIntervals)
+    _pending: list[Interval] = field(default_factory=list)
     _recent: RecentGain | None = None
     _before_restart: StoredHistogram | None = None  # until the first reading after a restart
 
-    def stored(self, torn: CarriedOver, now: float) -> StoredHistogram:
+    def stored(self, torn: Carried, now: float) -> StoredHistogram:
         """Return the histogram to store, with the requests of a torn reading among those that are carried over."""
-        waiting = chain(self._pending, self.traced)
-        counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
-        carried = self.carried
-        return StoredHistogram(
-            self.histogram.bounds,
-            tuple(counts),
-            total,
-            *self._recent_gains().gained(counts, total, now),
-            self.guarantee.stored(),
-            (carried.requests + torn.requests, carried.seconds + torn.seconds, carried.units + torn.units),
-        )
-
-    def _recent_gains(self) -> RecentGain:
+        counts, total = self.histogram.stored(chain(self._pending, self.traced))
         if self._recent is None:
-            nothing = [0] * (len(self.histogram.bounds) + 1)
+            nothing = [0] * len(counts)
             self._recent = RecentGain(nothing, 0.0, nothing, 0.0)
-        return self._recent
+        recent, recent_sum = self._recent.gained(counts, total, now)
+        carried = self.carried
+        held = (carried.requests + torn.requests, carried.seconds + torn.seconds, carried.units + torn.units)
+        return StoredHistogram(
+            self.histogram.bounds, tuple(counts), total, recent, recent_sum, self.guarantee.stored(), held
+        )
 
     def restore(self, stored: StoredHistogram) -> None:
         """Continue from a stored histogram; with other bucket bounds it starts at zero."""
-        self.carried.add(*stored.held)
+        self.carry(*stored.held)
         self.guarantee.restore(stored.within)
         if stored.bounds == self.histogram.bounds:
             self.histogram.restore(stored.counts, stored.sum)
             self._recent = RecentGain(stored.counts, stored.sum, stored.recent, stored.recent_sum)
             self._before_restart = stored
 
-    def count(self, interval: Interval, wait: bool) -> None:
-        """Count the requests of an interval; with `wait`, their shape may come from traces."""
-        whole = self.carried.joined(interval)
-        if whole is None or whole.seconds / whole.requests > MAX_REQUEST_SECONDS:
-            return
-        self.guarantee.add(whole.requests, whole.seconds)
-        before = self._before_restart
-        if before is not None and whole.source == "sampled_mean":
-            whole = whole._replace(shape=before.recent_shape(whole.requests, whole.seconds))
-        if wait:
-            self.traced.add(whole)
-        elif self.decomposition is not None and whole.source == "sampled_mean" and whole.shape is None:
-            self._decompose(self.decomposition, whole)
-        else:
-            self._enter(whole)
+    def carry(self, requests: float, seconds: float, units: float = 0.0) -> None:
+        """Let these enter the histogram as a part of the next interval."""
+        before = self.carried
+        self.carried = Carried(before.requests + requests, before.seconds + seconds, before.units + units)
 
-    def _decompose(self, decomposition: Decomposition, interval: Interval) -> None:
-        """Enter an interval that is certain at once; the others wait for those after them."""
-        undecided = decomposition.add(interval, self.histogram.bounds[0])
-        if undecided or self._pending:
-            self._pending.add(interval)
-        else:
-            self._enter(interval._replace(source="decomposed"))
+    def count(self, interval: Interval, wait: bool) -> None:
+        """Count the requests of an interval; with `wait`, their shape may come from traces.
+
+        Triton adds to its counters one after the other, so a body can contain a request's time without the
+        request; that time waits for the next interval, and the sum stays exact.
+        """
+        carried, self.carried = self.carried, Carried()
+        requests, seconds = carried.requests + interval.requests, carried.seconds + interval.seconds
+        if requests <= 0:
+            self.carried = Carried(requests, seconds, carried.units)
+            return
+        if seconds / requests > MAX_REQUEST_SECONDS:
+            return
+        self.guarantee.add(requests, seconds)
+        shape = interval.shape
+        if self._before_restart is not None and interval.source == "sampled_mean":
+            shape = self._before_restart.recent_shape(requests, seconds)
+        part = requests / interval.requests if interval.requests else 0.0
+        whole = interval._replace(
+            requests=requests,
+            seconds=seconds,
+            units=carried.units + interval.units,
+            waited=part * interval.waited,
+            worked=part * interval.worked,
+            shape=shape,
+        )
+        if wait:
+            self.traced.waiting.append(whole)
+        elif self.decomposition is None or whole.source != "sampled_mean" or shape is not None:
+            self._enter(whole)
+        elif self.decomposition.add(whole, self.histogram.bounds[0]) or self._pending:
+            self._pending.append(whole)
+        else:  # certain: all of its requests are in the first bucket, or alike
+            self._enter(whole._replace(source="decomposed"))
 
     def close(self, now: float, watermark: float, enter_pending: bool = True) -> None:
         """Enter intervals that need not wait any longer; all requests that ended by `watermark` have been traced.
@@ -115,51 +280,52 @@ class Observations:
         Without `enter_pending`, intervals that wait for an estimate go on waiting.
         """
         self._before_restart = None
-        if enter_pending:
-            self._enter_pending(now)
+        if enter_pending and self._pending:
+            decomposition = self.decomposition
+            if decomposition is not None and not decomposition.is_estimated:
+                decomposition = None
+            longest = FIRST_ESTIMATE_SECONDS if decomposition is None else NEXT_INTERVALS_SECONDS
+            if self._pending[0].end <= now - longest:
+                self._enter_pending(decomposition)
         for interval, traces in self.traced.leaving(now, watermark):
             self._enter(interval)
             self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)
 
-    def _enter_pending(self, now: float) -> None:
-        decomposition = self.decomposition
-        if decomposition is not None and not decomposition.is_estimated:
-            decomposition = None
-        if not self._pending.are_due(now, is_estimated=decomposition is not None):
-            return
+    def _enter_pending(self, decomposition: Decomposition | None) -> None:
+        """Enter all pending intervals at their means, or as one with the shape that is estimated for it."""
+        pending, self._pending = self._pending, []
         if decomposition is None:
-            for interval in self._pending.take():
+            for interval in pending:
                 self._enter(interval)
-        else:
-            quantiles = self._quantiles_from_pool()
-            bounds = quantiles.bounds if quantiles else self.histogram.bounds
-            self._enter(self._pending.take_estimated(decomposition, bounds))
+            return
+        quantiles = self._quantiles_from_pool()
+        requests = [interval.requests for interval in pending]
+        bounds = quantiles.bounds if quantiles else self.histogram.bounds
+        shares = decomposition.shares(len(pending), bounds).T @ requests
+        shape = Estimated([float(share) / sum(requests) for share in shares])
+        seconds = sum(interval.seconds for interval in pending)
+        self._enter(Interval(pending[-1].end, sum(requests), seconds, source="decomposed", shape=shape))
 
     def _enter(self, interval: Interval) -> None:
-        """Enter an interval with the shape that it has, or at its mean."""
-        if interval.shape is None or interval.source == "sampled_mean":
-            self._enter_at_mean(interval)
+        """Enter an interval with the shape that it has, or at its mean; after a restart, as the recent ones."""
+        _, requests, seconds, units, *_ = interval
+        self.source, shape = interval.source, interval.shape
+        if shape is not None and interval.source != "sampled_mean":
+            quantiles = self._quantiles_from_pool()
+            if quantiles is not None:
+                shares = shape.shares(quantiles.bounds)
+                quantiles.add(interval.end, requests, shares)
+                shape = Estimated([shares[place] for place in fine_bounds(self.histogram.bounds)[1]])
+            self.histogram.add(requests, seconds, shape)
             return
-        self.source = interval.source
-        shape, quantiles = interval.shape, self._quantiles_from_pool()
-        if quantiles is not None:
-            shares = shape.shares(quantiles.bounds)
-            quantiles.add(interval.end, interval.requests, shares)
-            shape = Estimated([shares[place] for place in fine_bounds(self.histogram.bounds)[1]])
-        self.histogram.add(interval.requests, interval.seconds, shape)
-
-    def _enter_at_mean(self, interval: Interval) -> None:
-        """Enter all requests of an interval at its mean, or those after a restart as the recent ones."""
-        self.source = interval.source
-        mean = interval.seconds / interval.requests
-        self.histogram.add(interval.requests, interval.seconds, interval.shape or Point(mean))
+        self.histogram.add(requests, seconds, shape or Point(seconds / requests))
         quantiles = self.quantiles
         if self.decomposition is not None or interval.source != "sampled_mean":
             quantiles = self._quantiles_from_pool()
         if quantiles is not None:
-            if interval.source == "sampled_mean" and interval.units > 1:
-                quantiles.doubt(interval.end, interval.requests)
-            quantiles.add_alike(interval.end, interval.requests, mean)
+            if interval.source == "sampled_mean" and units > 1:
+                quantiles.doubt(interval.end, requests)
+            quantiles.add_alike(interval.end, requests, seconds / requests)
 
     def _quantiles_from_pool(self) -> RecentQuantiles | None:
         """Return the quantiles of this histogram, from the pool the first time; None if too many others use it."""

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from triton_exporter.distribution.buckets import Signal
-from triton_exporter.distribution.guarantee import within
-from triton_exporter.distribution.shape import Estimated
+from triton_exporter.distribution.histogram import Estimated, within
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Amount = Annotated[float, Field(ge=0, lt=2**53)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
-from triton_exporter.distribution.increase import Increases, version_of
+from triton_exporter.distribution.counters import Increases, version_of
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.series_text import Series
 from triton_exporter.lifecycle.tracker import Lifecycle

@@ -12,7 +12,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
-from triton_exporter.distribution.shape import Interval
+from triton_exporter.distribution.histogram import Interval
 from triton_exporter.exposition.parse import Parser
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 

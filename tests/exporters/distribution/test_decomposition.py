@@ -30,8 +30,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import in_slow_runs, slow_levels
-from triton_exporter.distribution.quantiles import RecentQuantiles, fine_bounds
-from triton_exporter.distribution.shape import Interval
+from triton_exporter.distribution.histogram import Interval, RecentQuantiles, fine_bounds
 
 SECONDS = 60.0
 INTERVAL = 0.05

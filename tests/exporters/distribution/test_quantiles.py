@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
+from triton_exporter.distribution.histogram import QuantilePool, RecentQuantiles, fine_bounds
 
 BOUNDS = fine_bounds(DEFAULT_BOUNDS)[0]
 

@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
-from triton_exporter.distribution.guarantee import Guarantee
-from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.observations import Observations
-from triton_exporter.distribution.quantiles import QuantilePool
-from triton_exporter.distribution.shape import Binned, Curve, Interval, Observed, Point, Shape, Trace
-from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
+from triton_exporter.distribution.histogram import (
+    Binned,
+    Curve,
+    Guarantee,
+    Histogram,
+    Interval,
+    Observed,
+    Point,
+    QuantilePool,
+    Shape,
+)
+from triton_exporter.distribution.observations import Observations, Trace, TracedIntervals
 from triton_exporter.snapshot import ModelVersion
 
 BOUNDS = (0.01, 0.1, 1.0)

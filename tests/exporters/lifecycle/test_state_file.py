@@ -22,7 +22,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
-from triton_exporter.distribution.shape import RecentGain
+from triton_exporter.distribution.observations import RecentGain
 from triton_exporter.distribution.stored import StoredModel, StoredState, decode_state, encode_state
 from triton_exporter.exposition.parse import parse
 from tritonwatch.cli import main

@@ -14,7 +14,7 @@ from triton_exporter.distribution.estimate.fit import MIN_INTERVALS, Fit, fit, s
 from triton_exporter.distribution.estimate.fit_error import estimated_error
 from triton_exporter.distribution.estimate.spread import Intervals
 from triton_exporter.distribution.estimate.stated_error import StatedErrors
-from triton_exporter.distribution.shape import Interval
+from triton_exporter.distribution.histogram import Interval
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""

@@ -1,1 +1,0 @@
-"""Sources of distributions: what Triton itself exposes, and traced requests."""
