@@ -28,7 +28,7 @@ class Lookup:
 class Alert(Tunable):
     """One condition that a person should know.
 
-    `expr` is PromQL at real time; `alert_promql.fit_to_options` fits it to the options, and there a bare duration
+    `expr` is PromQL at real time; `rules.fit_to_options` fits it to the options, and there a bare duration
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
     the expression yields each of them, and grouping and inhibition rely on it. In `summary`,
     `description` and `cause`, `[15m]` is a window and everything else is Prometheus' template language.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_alerts import rules
 from triton_alerts.alertmanager import configuration
 from triton_alerts.catalogue import FAMILIES
-from triton_alerts.rules import alert_rules
 from triton_slo import rulefile
 from triton_slo.artifact import Artifact, Options
 
@@ -20,7 +20,7 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 
 
 def _rules(family: str, options: Options) -> Artifact:
-    group = alert_rules.group(family, FAMILIES[family], options)
+    group = rules.group(family, FAMILIES[family], options)
     return Artifact(
         "rules", f"triton-{family}.yml", rulefile.render([group], f"triton-{family}", options.format)
     )

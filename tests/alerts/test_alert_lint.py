@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from support.tools import ROOT, promtools
+from triton_alerts import lint
 from triton_alerts.generate import artifacts
-from triton_alerts.rules import alert_lint, shape
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
 from tritonwatch.cli import main
@@ -33,26 +33,20 @@ GOOD: dict[str, Any] = {
 RATIO = f"rate({triton.REQUEST_FAILURE}[5m]) / (rate({triton.REQUEST_SUCCESS}[5m]) > 0) > 0.1"
 
 BAD = {
-    alert_lint.value_in_label: {"labels": {**GOOD["labels"], "value": "{{ $value }}"}},
-    alert_lint.no_comparison: {"expr": f"sum without (x) ({state.SERVER_LIVE})"},
-    alert_lint.regexp_without_effect: {"expr": f'{state.MODEL_STATE}{{state=~"ready"}} == 0'},
-    alert_lint.short_window: {"expr": f"rate({triton.REQUEST_SUCCESS}[20s]) == 0"},
-    alert_lint.labels_and_annotations: {"labels": {"severity": "urgent", "component": "lifecycle"}},
-    alert_lint.unknown_label_in_text: {
-        "annotations": {**GOOD["annotations"], "summary": "{{ $labels.instnace }}"}
-    },
+    lint.value_in_label: {"labels": {**GOOD["labels"], "value": "{{ $value }}"}},
+    lint.no_comparison: {"expr": f"sum without (x) ({state.SERVER_LIVE})"},
+    lint.regexp_without_effect: {"expr": f'{state.MODEL_STATE}{{state=~"ready"}} == 0'},
+    lint.short_window: {"expr": f"rate({triton.REQUEST_SUCCESS}[20s]) == 0"},
+    lint.labels_and_annotations: {"labels": {"severity": "urgent", "component": "lifecycle"}},
+    lint.unknown_label_in_text: {"annotations": {**GOOD["annotations"], "summary": "{{ $labels.instnace }}"}},
     # The public rule that has never fired since Triton has the label reason.
-    alert_lint.unmatched_vectors: {"expr": RATIO},
-    alert_lint.counter_without_rate: {"expr": f"{triton.REQUEST_SUCCESS} > 1000"},
-    alert_lint.rate_of_gauge: {"expr": f"rate({gpu.TEMPERATURE}[5m]) > 1"},
-    alert_lint.unguarded_division: {
-        "expr": f"avg by (instance) ({gpu.MEMORY_USED} / {gpu.MEMORY_TOTAL}) > 0.9"
-    },
-    alert_lint.unstable_threshold: {"for": ""},
-    alert_lint.unknown_series: {
-        "expr": "triton_model_load_failed_total > 0 or nv_inference_load_ratio_bucket > 0"
-    },
-    alert_lint.badly_named: {"alert": "server_down"},
+    lint.unmatched_vectors: {"expr": RATIO},
+    lint.counter_without_rate: {"expr": f"{triton.REQUEST_SUCCESS} > 1000"},
+    lint.rate_of_gauge: {"expr": f"rate({gpu.TEMPERATURE}[5m]) > 1"},
+    lint.unguarded_division: {"expr": f"avg by (instance) ({gpu.MEMORY_USED} / {gpu.MEMORY_TOTAL}) > 0.9"},
+    lint.unstable_threshold: {"for": ""},
+    lint.unknown_series: {"expr": "triton_model_load_failed_total > 0 or nv_inference_load_ratio_bucket > 0"},
+    lint.badly_named: {"alert": "server_down"},
 }
 
 
@@ -63,21 +57,21 @@ def groups(*rules: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_a_good_rule_passes() -> None:
     """The rule that the bad ones are made from has nothing wrong with it."""
-    assert [] == alert_lint.problems(groups(GOOD))
+    assert [] == lint.problems(groups(GOOD))
 
 
 def test_every_check_has_a_bad_rule() -> None:
     """Each check must find its mistake once, or it might find nothing."""
-    assert set(alert_lint.CHECKS) == set(BAD)
+    assert set(lint.CHECKS) == set(BAD)
 
 
 @pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
-def test_each_check_catches_its_bad_rule(check: alert_lint.Check) -> None:
+def test_each_check_catches_its_bad_rule(check: lint.Check) -> None:
     """The check reports its bad rule, with place and fix, and no good one."""
     rule = {**GOOD, **BAD[check]}
-    fix = alert_lint.CHECKS[check]
+    fix = lint.CHECKS[check]
 
-    problems = [problem for problem in alert_lint.problems(groups(rule)) if problem.fix == fix]
+    problems = [problem for problem in lint.problems(groups(rule)) if problem.fix == fix]
 
     assert problems
     assert all(finding.place == f"g: {rule['alert']}" and finding.reason for finding in problems)
@@ -85,7 +79,7 @@ def test_each_check_catches_its_bad_rule(check: alert_lint.Check) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
-def test_promtool_is_silent_about_all_of_them(check: alert_lint.Check, tmp_path: Path) -> None:
+def test_promtool_is_silent_about_all_of_them(check: lint.Check, tmp_path: Path) -> None:
     """promtool accepts each of the bad rules; otherwise our check would not be needed."""
     path = tmp_path / "rules.yml"
     rule = {key: value for key, value in {**GOOD, **BAD[check]}.items() if value}
@@ -99,9 +93,9 @@ def test_promtool_is_silent_about_all_of_them(check: alert_lint.Check, tmp_path:
 def test_a_rule_that_exists_twice_is_found() -> None:
     """The same rule twice pages twice."""
     assert ["the same rule as g: TritonTest"] == [
-        problem.reason for problem in alert_lint.problems(groups(GOOD, GOOD))
+        problem.reason for problem in lint.problems(groups(GOOD, GOOD))
     ]
-    assert [] == alert_lint.problems(groups(GOOD, {**GOOD, "labels": {**GOOD["labels"], "tier": "x"}}))
+    assert [] == lint.problems(groups(GOOD, {**GOOD, "labels": {**GOOD["labels"], "tier": "x"}}))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +117,7 @@ def test_a_rule_that_exists_twice_is_found() -> None:
 )
 def test_the_labels_of_an_expression_are_known(expr: str, labels: set[str]) -> None:
     """Aggregation, matching and functions are followed from the catalogue's labels."""
-    assert labels == shape.labels(promql_parser.parse(expr))
+    assert labels == lint.labels_of(promql_parser.parse(expr))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +131,7 @@ def test_our_own_rules_have_no_problem(options: Options) -> None:
         if artifact.part == "rules":
             read = yaml.safe_load(artifact.text)["groups"]
             assert read[0]["rules"]
-            assert [] == alert_lint.problems(read, options.scrape_interval_seconds), artifact.name
+            assert [] == lint.problems(read, options.scrape_interval_seconds), artifact.name
 
 
 def test_the_committed_rules_have_no_problem() -> None:
@@ -150,7 +144,7 @@ def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """`tritonwatch check` takes rule files beside objectives and reports each mistake with its place."""
     body = {
         "groups": groups(
-            GOOD, {**GOOD, "alert": "Bad", "expr": "sum(up"}, {**GOOD, **BAD[alert_lint.no_comparison]}
+            GOOD, {**GOOD, "alert": "Bad", "expr": "sum(up"}, {**GOOD, **BAD[lint.no_comparison]}
         )
     }
     path = tmp_path / "mine.yaml"

@@ -17,7 +17,7 @@ from support.promtool import evaluated, rule_file
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
-from triton_alerts.rules.shape import selectors
+from triton_alerts.lint import selectors
 from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import names

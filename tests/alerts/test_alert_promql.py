@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.rules import alert_promql
+from triton_alerts import rules
 from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 
@@ -28,7 +28,7 @@ DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
 )
 def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, fitted: str) -> None:
     """Ranges, offsets, subqueries and bare durations scale; strings, names and numbers stay."""
-    assert fitted == alert_promql.fit_to_options(expr, DEMO)
+    assert fitted == rules.fit_to_options(expr, DEMO)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, fitted: str) 
 )
 def test_a_selector_reaches_every_series(expr: str, fitted: str) -> None:
     """The matcher is added to each selector, not to functions, label lists or words of PromQL."""
-    assert fitted == alert_promql.fit_to_options(expr, Options(selector='cluster="eu1"'))
+    assert fitted == rules.fit_to_options(expr, Options(selector='cluster="eu1"'))
 
 
 @given(st.integers(min_value=1, max_value=40 * 86400))
@@ -67,4 +67,4 @@ def test_no_window_is_shorter_than_four_scrapes(scale: float, scrape: int, nomin
     """However fast the demo runs, a rate still sees samples."""
     options = Options(time_scale=scale, scrape_interval_seconds=scrape)
 
-    assert parse_seconds(alert_promql.window(f"{nominal}s", options)) >= 4 * scrape
+    assert parse_seconds(rules.window(f"{nominal}s", options)) >= 4 * scrape

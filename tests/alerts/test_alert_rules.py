@@ -17,10 +17,10 @@ from alerts.proofs.proof import promtool_file
 from support.files import write
 from support.promtool import promtool
 from support.tools import promtools, shared_out, vmalert
+from triton_alerts import rules as rules
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
-from triton_alerts.rules import alert_rules as rules
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_exporter.common.duration import parse_seconds
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning

@@ -15,11 +15,11 @@ from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, promtool, rule_file
 from support.tools import ROOT, amtools, promtools
+from triton_alerts import rules as alert_rules
 from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_alerts.rules import alert_rules
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models

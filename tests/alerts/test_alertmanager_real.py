@@ -19,9 +19,9 @@ from support.files import write
 from support.loopback import Handler, answering, free_ports, started
 from support.tools import alertmanagers
 from support.waiting import eventually
+from triton_alerts import rules as rules
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.rules import alert_rules as rules
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS

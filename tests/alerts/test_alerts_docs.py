@@ -11,7 +11,7 @@ from support.tools import ROOT
 from triton_alerts import reference
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.rules.alert_rules import texts
+from triton_alerts.rules import texts
 from triton_dashboards.generate import artifacts as dashboards
 from triton_slo.artifact import Options
 

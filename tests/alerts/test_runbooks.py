@@ -9,9 +9,9 @@ import promql_parser
 import pytest
 
 from support.tools import ROOT
+from triton_alerts import lint
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.rules import shape
 from triton_exporter.catalogue import METRICS
 from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import expression, names
@@ -69,7 +69,7 @@ def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
     recorded = re.compile(r"^slo:|^triton:|^ALERTS$")
     for query in queries(page.read_text()):
         selected = {
-            selector.name or "" for selector in shape.selectors(expression.parts(promql_parser.parse(query)))
+            selector.name or "" for selector in lint.selectors(expression.parts(promql_parser.parse(query)))
         }
         unknown = {name for name in selected - {""} if not recorded.match(name)} - known_names()
         assert unknown == set(), query

@@ -11,7 +11,7 @@ import pytest
 
 from support.panels import MODELS, Json, fill, panels
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.rules.alert_rules import rule
+from triton_alerts.rules import rule
 from triton_slo.alert_settings.signals import SIGNALS
 from triton_slo.artifact import Options
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from triton_alerts import rules
 from triton_alerts.alertmanager.inhibition import in_force
 from triton_alerts.alertmanager.receivers import TICKET_HOURS, receiver, ticket_hours, webhook
-from triton_alerts.rules import alert_promql
 from triton_slo import names, readable_yaml
 from triton_slo.artifact import Artifact, Options
 from triton_slo.causes import WORDS
@@ -127,8 +127,8 @@ def _watchdog(options: Options) -> Block:
         # The repeat falls between two intervals, so that there is one ping in every second interval: each minute.
         # A repeat shorter than the interval would do, too, but Alertmanager warns of it at each start.
         "group_wait": "0s",
-        "group_interval": alert_promql.scaled("30s", options),
-        "repeat_interval": alert_promql.scaled("45s", options, 1.0),
+        "group_interval": rules.scaled("30s", options),
+        "repeat_interval": rules.scaled("45s", options, 1.0),
     }
 
 
@@ -189,9 +189,9 @@ def _others(options: Options) -> list[Block]:
 
 def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:
     return {
-        "group_wait": alert_promql.scaled(wait, options),
-        "group_interval": alert_promql.scaled(interval, options),
-        "repeat_interval": alert_promql.scaled(repeat, options, _MIN_REPEAT_SECONDS),
+        "group_wait": rules.scaled(wait, options),
+        "group_interval": rules.scaled(interval, options),
+        "repeat_interval": rules.scaled(repeat, options, _MIN_REPEAT_SECONDS),
     }
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from triton_alerts import alerts_file
-from triton_alerts.rules.alert_lint import check_file
-from triton_alerts.rules.lined_rules import rule_groups
+from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import llm
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable

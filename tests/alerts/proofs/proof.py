@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote_plus
 
+from triton_alerts import rules as rules
 from triton_alerts.alert import Alert
-from triton_alerts.rules import alert_rules as rules
 from triton_slo.artifact import Options
 
 INTERVAL = "15s"

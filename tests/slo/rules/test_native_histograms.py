@@ -15,7 +15,7 @@ from support.promtool import evaluated
 from support.tools import NEXT, promtools
 from support.waiting import eventually
 from triton_alerts.catalogue.llm import VLLM
-from triton_alerts.rules.alert_rules import rule
+from triton_alerts.rules import rule
 from triton_exporter.catalogue import llm, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options

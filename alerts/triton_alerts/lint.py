@@ -1,7 +1,8 @@
 """Check alerting rules for mistakes that promtool accepts.
 
 The rules of thumb follow Cloudflare's pint (https://cloudflare.github.io/pint/), as far as they can be judged
-without a Prometheus: one function each, in CHECKS.
+without a Prometheus: one function each, in CHECKS. After them, what the catalogue of metrics says about the series of
+an expression, and how rule files are read with the line on which each rule begins.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from functools import cached_property
 from typing import Any
 
 import promql_parser
-from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector
+import yaml
+from promql_parser import (
+    AggregateExpr,
+    BinaryExpr,
+    Call,
+    Expr,
+    MatrixSelector,
+    NumberLiteral,
+    ParenExpr,
+    VectorSelector,
+)
 
-from triton_alerts.rules import shape
-from triton_alerts.rules.lined_rules import beginning
+from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.external import bridge
 from triton_exporter.common.problem import Problem
+from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS
 from triton_slo import expression, names
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
@@ -124,7 +136,7 @@ def no_comparison(rule: AlertingRule, _: float) -> Iterator[str]:
 
 def regexp_without_effect(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a regular expression that is a plain word, or that everything matches."""
-    for selector in shape.selectors(rule.nodes):
+    for selector in selectors(rule.nodes):
         for matcher in selector.matchers.matchers:
             if "Re" not in str(matcher.op):
                 continue
@@ -160,7 +172,7 @@ def labels_and_annotations(rule: AlertingRule, _: float) -> Iterator[str]:
 
 def unknown_label_in_text(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a text that shows a label the expression has aggregated away, or that misspells one."""
-    yielded = shape.labels(rule.nodes[0])
+    yielded = labels_of(rule.nodes[0])
     if yielded is None:
         return
     for label in sorted({name for text in rule.texts() for name in re.findall(r"\$labels\.(\w+)", text)}):
@@ -175,30 +187,30 @@ def unmatched_vectors(rule: AlertingRule, _: float) -> Iterator[str]:
             continue
         if node.modifier is not None and node.modifier.matching is not None:
             continue
-        left, right = shape.labels(node.lhs), shape.labels(node.rhs)
+        left, right = labels_of(node.lhs), labels_of(node.rhs)
         if left and right and left != right:
             yield f"the sides of {node.op} differ in {', '.join(sorted(left ^ right))} and never meet"
 
 
 def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a counter without a rate: its own value depends on how long the process has run."""
-    bare = Counter(str(selector) for selector in shape.selectors(rule.nodes))
+    bare = Counter(str(selector) for selector in selectors(rule.nodes))
     for call in rule.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
-        bare.subtract(str(selector) for selector in shape.selectors(expression.parts(call)))
+        bare.subtract(str(selector) for selector in selectors(expression.parts(call)))
     for node in rule.nodes:
         if isinstance(node, AggregateExpr) and str(node.op) == "group":  # whether it is there
-            bare.subtract(str(selector) for selector in shape.selectors(expression.parts(node)))
-    names = {str(selector): selector.name or "" for selector in shape.selectors(rule.nodes)}
+            bare.subtract(str(selector) for selector in selectors(expression.parts(node)))
+    names = {str(selector): selector.name or "" for selector in selectors(rule.nodes)}
     for text, count in bare.items():
-        if count > 0 and shape.metric_kind(names[text]) == "counter":
+        if count > 0 and metric_kind(names[text]) == "counter":
             yield f"counter {names[text]} is used without rate or increase"
 
 
 def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a rate of a gauge: it counts every decrease of the gauge as a reset."""
     for call in rule.calls(*_RATES - {"resets"}):
-        for selector in shape.selectors(expression.parts(call)):
-            if shape.metric_kind(selector.name or "") == "gauge":
+        for selector in selectors(expression.parts(call)):
+            if metric_kind(selector.name or "") == "gauge":
                 yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
 
 
@@ -208,13 +220,13 @@ def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
         if not isinstance(whole, AggregateExpr):
             continue
         for node in expression.parts(whole.expr):
-            if isinstance(node, BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
+            if isinstance(node, BinaryExpr) and str(node.op) == "/" and may_be_zero(node.rhs):
                 yield f"{whole.op} over a division by what may be 0"
 
 
 def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a threshold without `for`: a single sample over it, or one missed scrape, is noise."""
-    recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(rule.nodes))
+    recorded = all(is_recorded(selector.name or "") for selector in selectors(rule.nodes))
     if rule.rule.get("for") or recorded:
         return
     if any(rule.calls(*_ABSENCE)):
@@ -227,9 +239,9 @@ def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
 
 def unknown_series(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a series of our stack that nobody exposes."""
-    for selector in shape.selectors(rule.nodes):
+    for selector in selectors(rule.nodes):
         name = selector.name or ""
-        if _OURS.match(name) and shape.family(name) is None:
+        if _OURS.match(name) and family(name) is None:
             yield f"nobody exposes {name}"
 
 
@@ -264,3 +276,99 @@ def _duplicates(rules: Sequence[AlertingRule]) -> Iterator[Problem]:
         if key in seen:
             yield Problem(rule.place, f"the same rule as {seen[key]}", "keep one")
         seen.setdefault(key, rule.place)
+
+
+_TARGET = frozenset({"instance", "job"})
+"""Labels that Prometheus itself puts on every series."""
+_KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
+
+
+def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:
+    """Yield the series that are selected."""
+    for node in parts:
+        if isinstance(node, VectorSelector):
+            yield node
+        elif isinstance(node, MatrixSelector):
+            yield node.vector_selector
+
+
+def family(name: str) -> Metric | None:
+    """Return the catalogue's row of a series, also of one with the suffix of a histogram or summary."""
+    for suffix in ("", "_bucket", "_sum", "_count"):
+        metric = _KNOWN.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
+        if metric is not None and (not suffix or metric.kind in {"histogram", "summary"}):
+            return metric
+    return None
+
+
+def metric_kind(name: str) -> str:
+    """Return counter, gauge, ... from the catalogue or the name; empty when unknown."""
+    metric = family(name)
+    if metric is None:
+        return "counter" if name.endswith("_total") else ""
+    return "counter" if metric.name != name else metric.kind
+
+
+def is_recorded(name: str) -> bool:
+    """Return whether a rule recorded this series: its name has a colon, and is not one of vLLM's own."""
+    return ":" in name and not name.startswith("vllm:")
+
+
+def labels_of(expr: Expr) -> expression.LabelNames:
+    """Return the labels an expression yields; None where the catalogue does not list them."""
+    return expression.labels(expr, _of_series)
+
+
+def _of_series(selector: VectorSelector) -> frozenset[str] | None:
+    metric = family(selector.name or "")
+    if metric is None:
+        return None
+    bucket = {"le"} if (selector.name or "").endswith("_bucket") else set()
+    return frozenset({*metric.labels, *_TARGET, *bucket})
+
+
+def may_be_zero(expr: Expr) -> bool:
+    """Return whether a divisor can be 0: it is neither another number nor filtered by a comparison."""
+    while isinstance(expr, ParenExpr):
+        expr = expr.expr
+    if isinstance(expr, NumberLiteral):
+        return expr.val == 0
+    return not (isinstance(expr, BinaryExpr) and str(expr.op) in _COMPARISONS)
+
+
+class _Lined(dict[Any, Any]):
+    """A mapping of a YAML file, with the line on which it begins."""
+
+    line = 0
+
+
+class _LinedLoader(FAST_LOADER):  # type: ignore[misc]
+    """Reads mappings with their lines."""
+
+
+def _lined(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Iterator[_Lined]:
+    mapping = _Lined()
+    mapping.line = node.start_mark.line + 1
+    yield mapping
+    mapping.update(loader.construct_mapping(node))
+
+
+_LinedLoader.add_constructor("tag:yaml.org,2002:map", _lined)
+
+
+def beginning(group: Mapping[str, Any], rule: object) -> str:
+    """Return `file:line: group` as far as they are known."""
+    line = f":{rule.line}" if isinstance(rule, _Lined) else ""
+    return f"{group['file']}{line}: {group['name']}" if "file" in group else str(group["name"])
+
+
+def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
+    """Return the groups of a rule file or a PrometheusRule resource; None if the text is neither."""
+    try:
+        read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
+    except YAML_FAULTS:
+        return None
+    if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
+        read = read.get("spec")
+    groups = read.get("groups") if isinstance(read, dict) else None
+    return [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else None

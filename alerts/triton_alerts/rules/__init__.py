@@ -1,1 +1,0 @@
-"""The rule files of the alert catalogue, from its tables: rules, links to panels and runbooks, and their lint."""
