@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_alerts import rules
-from triton_alerts.alertmanager import configuration
+from triton_alerts import alertmanager, rules
 from triton_alerts.catalogue import FAMILIES
 from triton_slo import rulefile
 from triton_slo.artifact import Artifact, Options
@@ -16,7 +15,7 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 
     The alerts of the objectives themselves come from triton_slo.
     """
-    return (*(_rules(family, options) for family in FAMILIES), *configuration.artifacts(options))
+    return (*(_rules(family, options) for family in FAMILIES), *alertmanager.artifacts(options))
 
 
 def _rules(family: str, options: Options) -> Artifact:

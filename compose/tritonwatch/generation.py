@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from triton_alerts.alertmanager import configuration
-from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
+from triton_alerts import alertmanager
+from triton_alerts.alertmanager import ADDRESSES, integration, ticket_hours
 from triton_exporter.common.options import adder, host_and_port, parsed, with_scheme
 from triton_slo import readable_yaml
 from triton_slo.alert_settings.tuning import Tuning
@@ -160,14 +160,14 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
 def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None:
     """Raise CommandError if --out has receivers that would change because an option is not given this time."""
     only = getattr(args, "only", None)
-    [new] = [artifact for artifact in made if artifact.name == configuration.FILE]
+    [new] = [artifact for artifact in made if artifact.name == alertmanager.FILE]
     path = args.out / new.name if only else args.out / new.part / new.name
     if only not in (None, new.part) or not path.is_file():
         return
-    wanted = configuration.receiver_options(new.text)
+    wanted = alertmanager.receiver_options(new.text)
     lost = [
         f"{option} {value}" if isinstance(value, str) else option
-        for option, value in configuration.receiver_options(path.read_text(errors="replace")).items()
+        for option, value in alertmanager.receiver_options(path.read_text(errors="replace")).items()
         if value != wanted.get(option) and not getattr(args, option.strip("-").replace("-", "_"))
     ]
     if lost:

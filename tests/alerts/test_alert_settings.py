@@ -15,8 +15,8 @@ from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, promtool, rule_file
 from support.tools import ROOT, amtools, promtools
+from triton_alerts import alertmanager
 from triton_alerts import rules as alert_rules
-from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
@@ -361,7 +361,7 @@ def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str,
 
     return any(
         matches(row["source_matchers"], source) and matches(row["target_matchers"], target)
-        for row in configuration.config(options)["inhibit_rules"]
+        for row in alertmanager.config(options)["inhibit_rules"]
     )
 
 
@@ -390,10 +390,10 @@ def test_no_alert_silences_a_more_urgent_one(alerts: dict[str, object], silent: 
 
 def test_severities_that_change_no_order_leave_the_configuration_as_it_is() -> None:
     """A page that became a ticket inhibits no page; what needs no change has none."""
-    usual = configuration.config(Options())
+    usual = alertmanager.config(Options())
 
-    assert usual == configuration.config(tuned(TritonQueueGrowing={"severity": "info"}))
-    assert usual != configuration.config(tuned(TritonAllServersDown={"severity": "warning"}))
+    assert usual == alertmanager.config(tuned(TritonQueueGrowing={"severity": "info"}))
+    assert usual != alertmanager.config(tuned(TritonAllServersDown={"severity": "warning"}))
 
 
 @pytest.mark.real

@@ -15,12 +15,12 @@ import pytest
 
 from support.files import write
 from support.tools import amtools
+from triton_alerts import alertmanager
 from triton_alerts.alert import Alert
-from triton_alerts.alertmanager import configuration as alertmanager
-from triton_alerts.alertmanager.inhibition import INHIBITIONS
-from triton_alerts.alertmanager.receivers import integration
+from triton_alerts.alertmanager import integration
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
+from triton_alerts.inhibitions import INHIBITIONS
 from triton_slo import names, readable_yaml
 from triton_slo.artifact import Options
 from triton_slo.indicators import BURN_ALERTS

@@ -19,8 +19,8 @@ from support.files import write
 from support.loopback import Handler, answering, free_ports, started
 from support.tools import alertmanagers
 from support.waiting import eventually
+from triton_alerts import alertmanager
 from triton_alerts import rules as rules
-from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts

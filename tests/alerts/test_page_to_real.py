@@ -20,7 +20,7 @@ from support.loopback import free_ports, served, started
 from support.tls import certificate
 from support.tools import alertmanagers
 from support.waiting import eventually
-from triton_alerts.alertmanager import configuration as alertmanager
+from triton_alerts import alertmanager
 from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real

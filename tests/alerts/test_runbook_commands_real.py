@@ -18,7 +18,7 @@ from support.loopback import free_ports, started
 from support.repository import Repository
 from support.tools import ROOT, alertmanagers
 from support.triton import live_triton
-from triton_alerts.alertmanager import configuration as alertmanager
+from triton_alerts import alertmanager
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
 

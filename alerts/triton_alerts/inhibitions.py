@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
-from triton_slo import inhibitions, names
+from triton_slo import inhibitions as of_objectives
+from triton_slo import names
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
@@ -184,7 +185,7 @@ INHIBITIONS = (
         (*_alertname_matcher("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *inhibitions.INHIBITIONS,
+    *of_objectives.INHIBITIONS,
 )
 
 
@@ -198,7 +199,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
         },
     }
     for row in INHIBITIONS:
-        if row in inhibitions.INHIBITIONS:
+        if row in of_objectives.INHIBITIONS:
             yield row
             continue
         sources, targets = (

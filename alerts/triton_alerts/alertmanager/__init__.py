@@ -1,1 +1,0 @@
-"""Alertmanager's generated configuration."""
