@@ -19,10 +19,9 @@ from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.next_task import MAX_OWN_MESSAGES
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
-from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import PATH, Webhook, listen
+from triton_alerts.bridge.receiver import PATH, Instruments, Webhook, listen
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
 
 GROUPS, ALERTS = 500, 20

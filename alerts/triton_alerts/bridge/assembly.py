@@ -13,6 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
+from triton_alerts.bridge.buttons import Actions, Socket
+from triton_alerts.bridge.chores import ChannelMove, Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
@@ -21,17 +24,11 @@ from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
-from triton_alerts.bridge.evidence import changes, enrich, gpus, objective_budget, reasons, servers
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.evidence import enrich, facts, gpus
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
-from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.operations.actions import Actions
-from triton_alerts.bridge.operations.chores import ChannelMove, Escalator, HeartbeatWatch
-from triton_alerts.bridge.operations.reconciler import Reconciler
-from triton_alerts.bridge.operations.socket_mode import Socket
-from triton_alerts.bridge.receiver import Webhook, listen
+from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Wakeups
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
 from triton_slo.prometheus.client import Prometheus
@@ -221,15 +218,15 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
     sources: dict[str, enrich.Source] = {}
     if settings.exporter:
         exporters = [_access(settings, url, enrich.EVIDENCE_TIMEOUT_SECONDS) for url in settings.exporter]
-        sources["exporter"] = reasons.source(exporters)
+        sources["exporter"] = facts.error_messages(exporters)
     if settings.prometheus:
         prometheus = _prometheus(settings)
         # One source for each kind of fact, so that a slow query delays no other fact.
         sources |= {
-            "prometheus": objective_budget.source(prometheus),
-            "changes": changes.source(prometheus, clock),
+            "prometheus": facts.objective_budget(prometheus),
+            "changes": facts.latest_changes(prometheus, clock),
             "gpu": gpus.source(prometheus),
-            "servers": servers.source(prometheus),
+            "servers": facts.servers(prometheus),
         }
     return sources
 

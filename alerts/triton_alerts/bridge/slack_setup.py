@@ -1,4 +1,4 @@
-"""Check what a person sets up in Slack before the first page depends on it: token, scopes, channels."""
+"""Try a Slack set-up before the first page depends on it: token, scopes, channels, and a sample incident."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.settings import is_channel_id
 from triton_exporter.common.problem import Problem
 
@@ -56,3 +58,34 @@ def check(
         else:
             works.append(f"Slack: channel {channel}: the app is a member")
     return works, problems
+
+
+def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
+    """Return an incident as it opened a few minutes ago, the same resolved now, and what happened between."""
+    member = Member(
+        labels={
+            "alertname": "BridgeTest",
+            "model": "sample",
+            "version": "1",
+            "instance": "triton-0:8000",
+            "severity": "critical",
+            "owner": "nobody",
+        },
+        annotations={
+            "summary": "This is a test: model sample failed to load on triton-0",
+            "description": "Nothing is broken. `tritonwatch bridge test` sent this to check that alerts arrive.",
+            "action": "Nothing to do. A real alert shows its first step here.",
+        },
+        starts_at=now - 240,
+    )
+    opened = Incident(
+        name="test0000",
+        key="test",
+        receiver="test",
+        opened_at=now - 240,
+        members={"test": member},
+        evidence=Evidence(at=now, reasons={"sample v1": "a real alert shows Triton's error message here"}),
+    )
+    ended = member.model_copy(update={"ends_at": now})
+    resolved = opened.model_copy(update={"members": {"test": ended}, "closed_at": now})
+    return opened, resolved, (Event(at=now, kind="closed"),)

@@ -25,9 +25,9 @@ from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.merging import merge_notification
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
-from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret
+from triton_alerts.bridge.slack_setup import sample
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import without_secrets

@@ -10,8 +10,8 @@ import time
 from datetime import datetime
 
 from triton_alerts import hours
+from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.summaries import listing, summary
 from triton_exporter.common.duration import in_words, parse_seconds
 from triton_exporter.common.options import adder, parsed
 from triton_slo.prometheus.client import Prometheus, PrometheusError
@@ -94,7 +94,7 @@ def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return the list as `--json` writes it, an object for each incident. Raises CommandError."""
     chosen = _recent(args, recorded_incidents(args.data), time.time())
-    return JsonAnswer([listing.as_json(record) for record in chosen])
+    return JsonAnswer([summaries.as_json(record) for record in chosen])
 
 
 def _recent(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:
@@ -108,9 +108,9 @@ def _list_incidents(args: argparse.Namespace, recorded: list[RecordedIncident]) 
     chosen = _recent(args, recorded, now)
     for record in chosen:
         print(
-            json.dumps(listing.as_json(record), ensure_ascii=False)
+            json.dumps(summaries.as_json(record), ensure_ascii=False)
             if args.json
-            else listing.listed(record, now)
+            else summaries.listed(record, now)
         )
     if not chosen:
         print(f"no incident in the last {in_words(args.last)}", file=sys.stderr)
@@ -129,21 +129,21 @@ def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -
             f"incident {args.id}: {known}; see tritonwatch incidents --data {args.data} --last 30d"
         )
     if args.json:
-        print(json.dumps(listing.as_json(matching[0]), ensure_ascii=False, indent=2))
+        print(json.dumps(summaries.as_json(matching[0]), ensure_ascii=False, indent=2))
     else:
-        print(listing.incident_text(matching[0], time.time()), end="")
+        print(summaries.incident_text(matching[0], time.time()), end="")
     return 0
 
 
 def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     until = time.time() if args.until is None else args.until
-    code, budgets = 0, [summary.NO_PROMETHEUS]
+    code, budgets = 0, [summaries.NO_PROMETHEUS]
     if args.prometheus:
         with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
             try:
-                budgets = summary.budgets(prometheus, until)
+                budgets = summaries.budgets(prometheus, until)
             except PrometheusError as error:  # the rest is worth reading all the same
                 code, budgets = 1, [f"Unknown: {error}"]
     end = datetime.fromtimestamp(until, args.hours.zone)
-    print(summary.summarize(recorded, end, args.hours, budgets).markdown(), end="")
+    print(summaries.summarize(recorded, end, args.hours, budgets).markdown(), end="")
     return code

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.service import KEEP_SECONDS
-from triton_alerts.bridge.summaries import listing
 from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
@@ -112,11 +112,11 @@ def _period_incidents(
         if not owners or affected & set(owners):
             yield ReportedIncident(
                 incident.name,
-                listing.title(record),
+                summaries.title(record),
                 record.severity,
                 incident.since,
                 ended,
                 record.acknowledged is not None,
                 tuple(sorted(affected)),
-                listing.as_json(record),
+                summaries.as_json(record),
             )

@@ -19,17 +19,15 @@ from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, Posted, Workspace
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
+from triton_alerts.bridge.buttons import RECONNECT_SECONDS, Actions, ButtonPress, Socket, button_presses
+from triton_alerts.bridge.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.slack import API_URL
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.operations.actions import Actions, ButtonPress, button_presses
-from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
-from triton_alerts.bridge.operations.reconciler import Reconciler
-from triton_alerts.bridge.operations.socket_mode import RETRY_SECONDS, Socket
+from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
 from triton_slo.prometheus.client import Prometheus, PrometheusError, Series
 from triton_slo.prometheus.server_access import Access
 
@@ -566,7 +564,7 @@ def test_a_rotated_app_token_is_used_without_a_restart() -> None:
         token[0] = "xapp-next"
         buttons(101.0)
         early = len(workspace.calls)
-        buttons(100.0 + RETRY_SECONDS)
+        buttons(100.0 + RECONNECT_SECONDS)
         eventually(lambda: len(slack._sockets) == 1, "the earlier connection is closed")
         buttons(200.0)
         slack.press("e1", root, "acknowledge")

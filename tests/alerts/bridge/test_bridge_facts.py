@@ -6,8 +6,8 @@ import promql_parser
 import pytest
 
 from triton_alerts.bridge.deliver.chart import draw
-from triton_alerts.bridge.evidence.alert_queries import burn_query
-from triton_alerts.bridge.evidence.objective_budget import source as from_prometheus
+from triton_alerts.bridge.evidence.facts import burn_query
+from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_slo.indicators import Latency

@@ -20,7 +20,7 @@ from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.summaries.summary import summarize
+from triton_alerts.bridge.summaries import summarize
 from triton_slo import names
 from tritonwatch.cli import main
 

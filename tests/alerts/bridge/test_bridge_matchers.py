@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.bridge.incidents.matchers import of_alerts
+from triton_alerts.bridge.incidents.incident import of_alerts
 
 LABELS = ("alertname", "severity", "model", "version", "instance")
 VALUES = ("a", "b", "c")

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from support.bridge import body_of
 from support.loopback import served
 from triton_alerts.bridge.incidents.history import from_json
-from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import (
@@ -30,6 +29,7 @@ from triton_alerts.bridge.receiver import (
     MAX_CONNECTIONS,
     PATH,
     REQUEST_SECONDS,
+    Instruments,
     Webhook,
     listen,
 )

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from support.bridge import Clock, rfc3339
 from support.thorough import examples
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, Alertmanagers, Reconciler
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import MAX_COMPARED_INCIDENTS, Store
-from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
 from triton_slo.prometheus.server_access import Access
 
 TICK_SECONDS = 10.0

@@ -21,12 +21,11 @@ from support.loopback import free_ports, until_answers
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, RESEND_SECONDS, Reconciler
+from triton_alerts.bridge.buttons import Actions, ButtonPress
+from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.composer import Escalation
-from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, Listed, StoredValues
-from triton_alerts.bridge.operations.actions import Actions, ButtonPress
-from triton_alerts.bridge.operations.chores import Escalator
-from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
 from triton_slo.prometheus.server_access import Access
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
+from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MAX_OWN_MESSAGES
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.text import slack_hour
 
 STORM = 150

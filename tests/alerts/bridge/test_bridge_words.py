@@ -29,7 +29,7 @@ from triton_alerts.bridge.incidents.incident import (
     Silence,
 )
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.bridge.sample import sample
+from triton_alerts.bridge.slack_setup import sample
 from triton_exporter.lifecycle.reasons import NOT_LISTED
 from triton_slo.indicators import Errors, Latency, Queue, Readiness
 from triton_slo.indicators.indicator import Indicator

@@ -26,10 +26,9 @@ from support.loopback import served
 from support.tools import ROOT
 from support.web_fleet import text_of
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
-from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import Webhook, listen
+from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.objective.model import Objective

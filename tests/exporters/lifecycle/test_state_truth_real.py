@@ -19,7 +19,7 @@ from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
 from support.waiting import eventually
-from triton_alerts.bridge.evidence.reasons import reasons_in
+from triton_alerts.bridge.evidence.facts import reasons_in
 from triton_exporter.catalogue import models, own, state
 from tritonwatch.local.triton import TritonServer
 

@@ -23,10 +23,9 @@ from support.browser import DEVICES, page_on
 from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, MadeGroup, MadeObjective, unix
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
-from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import Webhook, listen
+from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access

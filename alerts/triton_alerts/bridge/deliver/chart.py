@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from triton_alerts.bridge.deliver.transport import DeliveryError
-from triton_alerts.bridge.evidence.alert_queries import burn_query
+from triton_alerts.bridge.evidence.facts import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject_text
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.common.duration import DAY

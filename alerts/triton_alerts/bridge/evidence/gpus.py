@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.bridge.evidence.alert_queries import matchers_of
 from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.evidence.facts import matchers_of
 from triton_alerts.bridge.incidents.incident import GPU, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu

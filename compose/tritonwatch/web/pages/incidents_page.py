@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_alerts.bridge.deliver.incident_json import document
+from triton_alerts.bridge import summaries
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.messages.incident_text import WORD
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.summaries import listing
+from triton_alerts.bridge.summaries import document
 from triton_alerts.bridge.text import safe_url
 from triton_exporter.common.duration import in_words, parse_seconds
 from tritonwatch.review.bridge_location import DATA_OPTION
@@ -100,7 +100,7 @@ def _list_json(site: Site, request: Request) -> Response:
     answer = site.sources.incidents()
     if answer.problem:
         raise HTTPException(503, answer.problem)
-    return JSONResponse([listing.as_json(record) for record in chosen.select(answer.value, now)])
+    return JSONResponse([summaries.as_json(record) for record in chosen.select(answer.value, now)])
 
 
 def _choice_and_moment(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:
@@ -153,12 +153,12 @@ def _incident_line(record: RecordedIncident, axis: TimeAxis, now: float, at: str
     return IncidentLine(
         incident.name,
         urls.address("/incident", {"id": incident.name, urls.TIME: at}),
-        listing.title(record),
+        summaries.title(record),
         WORD[record.severity],
         incident.open,
         incident.since,
         in_words(end - incident.since),
-        listing.acknowledged(record),
+        summaries.acknowledged(record),
         _models_of(record),
         axis.x(incident.since),
         axis.width(incident.since, end),
@@ -172,7 +172,7 @@ def _models_of(record: RecordedIncident) -> tuple[str, ...]:
 
 def _searchable_text(record: RecordedIncident) -> str:
     alerts = (member.name for member in record.incident.members.values())
-    return " ".join((record.incident.name, listing.title(record), *_models_of(record), *alerts)).casefold()
+    return " ".join((record.incident.name, summaries.title(record), *_models_of(record), *alerts)).casefold()
 
 
 def _incident(site: Site, request: Request) -> Response:
@@ -186,13 +186,13 @@ def _incident(site: Site, request: Request) -> Response:
     at = asked_time(request)
     record, now = matching[0], site.sources.reader.now if at is None else at
     sent: Mapping[str, Any] = document(record.incident, Style(grafana=site.sources.addresses.grafana))
-    happened = list(listing.happened(record))
+    happened = list(summaries.happened(record))
     context = {
-        "title": listing.title(record),
+        "title": summaries.title(record),
         "name": record.incident.name,
         "kind": WORD[record.severity],
         "firing": record.incident.open,
-        "facts": list(listing.facts(record, now)),
+        "facts": list(summaries.facts(record, now)),
         "first_step": sent["first_step"],
         "happened": happened,
         "models": _models_of(record),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.matchers import Matcher
+from triton_alerts.bridge.incidents.incident import Incident, Matcher
 from triton_alerts.bridge.incidents.notification import Member, subject_labels
 from triton_exporter.family import escape
 from triton_slo.names import ALERTS

@@ -36,8 +36,8 @@ from triton_alerts.bridge.incidents.incident import (
     Event,
     Incident,
     subject_text,
+    worded,
 )
-from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import (
     code,

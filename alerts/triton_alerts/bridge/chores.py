@@ -9,9 +9,9 @@ from functools import partial
 
 from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.incident import Event, Incident
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
+from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
 from triton_exporter.common.duration import in_words
 from triton_slo.names import COMPONENT, SEVERITY
 

@@ -1,0 +1,339 @@
+"""Facts about an incident that its alerts do not contain, a source for each.
+
+Triton's own error messages, from the exporters' `/state`; and from Prometheus the objective and its budget, the servers
+on which the model is ready, and the model's latest changes. `gpus.py` is one more source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.incidents.incident import (
+    BUDGET_LEFT,
+    BURN_RATE,
+    LAST_CHANGE,
+    OBJECTIVE,
+    SERVERS,
+    SPLIT,
+    Incident,
+    SourceFacts,
+)
+from triton_alerts.bridge.incidents.notification import Member
+from triton_exporter.catalogue import state
+from triton_exporter.common.duration import DAY, in_words, time_text
+from triton_exporter.common.printable import listed
+from triton_slo import names
+from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate
+from triton_slo.causes import cause_words
+from triton_slo.fields import error_budget
+from triton_slo.indicators import Indicator, indicator_class
+from triton_slo.prometheus.client import Prometheus, Series
+from triton_slo.prometheus.server_access import Access, session_for
+from triton_slo.promql import Matchers
+
+
+def burn_query(member: Member) -> str:
+    """Return the series that shows an incident best: its burn rate, else whether its model is ready."""
+    if member.labels.get(names.SLO):
+        return burn_now(matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING))
+    if member.labels.get("model"):
+        return f"{state.MODEL_READY}{matchers_of(member, 'instance', *names.GROUPING)}"
+    return f"{state.SERVER_READY}{matchers_of(member, 'instance')}" if member.labels.get("instance") else ""
+
+
+def burn_now(where: Matchers) -> str:
+    """Return the burn rate of the last minutes: the share of failed events over the share that may fail."""
+    return f"{names.sli_error('5m')}{where} / {names.ERROR_BUDGET_RATIO}{where}"
+
+
+def matchers_of(member: Member, *labels: str) -> Matchers:
+    """Return matchers for those of the labels that the member has."""
+    matchers = Matchers()
+    for label in labels:
+        if value := member.labels.get(label):
+            matchers = matchers.equal(label, value)
+    return matchers
+
+
+MAX_REASON_LENGTH = 8_000
+MAX_STATE_BYTES = 8 * 1024 * 1024
+_GONE = ("missing", "not_loaded", "unloaded", "unknown")
+
+
+def error_messages(exporters: Sequence[Access]) -> Source:
+    """Return the source of Triton's own words for each model of the incident."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
+        reasons: dict[str, str] = {}
+        for access in exporters if wanted else ():
+            reasons.update(reasons_in(_state_page(access), wanted))
+        return SourceFacts(reasons=reasons)
+
+    return ask
+
+
+def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
+    """Return the reasons in an exporter's state document, by model and version; ignore unknown content."""
+    reasons: dict[str, str] = {}
+    for entry in state.get("models", []) if isinstance(state, dict) else []:
+        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
+            continue
+        failure = entry.get("last_load_failure")
+        failure = failure if isinstance(failure, dict) else {}
+        # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
+        # It still is where the model was unloaded or deleted since.
+        texts = [entry.get("reason"), failure.get("text")]
+        if entry.get("state") in _GONE:
+            texts.reverse()
+        reason = str(texts[0] or texts[1] or "")
+        version = str(entry.get("version") or failure.get("version") or "")
+        if reason:
+            reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
+                :MAX_REASON_LENGTH
+            ]
+    return reasons
+
+
+def _state_page(access: Access) -> Any:
+    url = f"{access.url.rstrip('/')}/state"
+    with (
+        session_for(access) as session,
+        session.get(url, timeout=access.timeout_seconds, stream=True) as response,
+    ):
+        response.raise_for_status()
+        body = response.raw.read(MAX_STATE_BYTES + 1, decode_content=True)
+    if len(body) > MAX_STATE_BYTES:
+        raise ValueError(f"{url} answered more than {MAX_STATE_BYTES} bytes")
+    return json.loads(body)
+
+
+def objective_budget(prometheus: Prometheus) -> Source:
+    """Return the source of target, burn rate, budget left and causes of the objective that an alert is about."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        burning = [
+            member for member in incident.firing or incident.members.values() if member.labels.get(names.SLO)
+        ]
+        if not burning:
+            return SourceFacts()
+        member = min(burning, key=lambda member: names.SEVERITIES.index(member.severity))
+        return _budget_facts(prometheus, member)
+
+    return ask
+
+
+def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
+    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
+    indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
+
+    def value(query: str) -> float | None:
+        return next((sample.value for sample in prometheus.instant(query)), None)
+
+    facts = []
+    target = value(f"max({names.OBJECTIVE_RATIO}{where})")
+    days = value(f"max({names.PERIOD_DAYS}{matchers_of(member, names.SLO, names.INDICATOR)})")
+    if target is not None and days is not None:
+        threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
+        facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
+    burn = value(f"max({burn_now(where)})")
+    if burn is not None:
+        facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate"))
+    left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
+    if left is not None:
+        gone = left * days * DAY / burn if days and burn and burn > 1 and left > 0 else None
+        facts.append(
+            (
+                BUDGET_LEFT,
+                budget_left(left)
+                + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
+                + _short_history_hint(prometheus, where, days),
+            )
+        )
+    shares = prometheus.instant(
+        f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
+    )
+    named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
+    split = [(cause, share) for cause, share in named if share >= 0.01]
+    if not split:
+        return SourceFacts(facts=tuple(facts))
+    parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
+    facts.append((SPLIT, parts))
+    step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
+    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step)
+
+
+def _short_history_hint(prometheus: Prometheus, where: Matchers, days: float | None) -> str:
+    """Return a hint that the budget is of less time than its period of `days`; empty where it is not."""
+    began = prometheus.instant(f"min({names.COUNTER_SINCE}{where})")
+    reached = [sample.at - sample.value for sample in began]
+    if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
+        return ""
+    return f" (only {in_words(reached[0])} of data)"
+
+
+def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
+    """Return the objective of this model in words, and its error budget as a time if seconds are counted."""
+    promised = f"{100 * target:.10g} % {indicator.share_words}"
+    if threshold is not None:
+        promised += f" {time_text(threshold)}"
+    promised += f" over {days:.3g}d"
+    may_fail = f": error budget {in_words(error_budget(target) * days * DAY)}"
+    return promised + (may_fail if indicator.counts_time else "")
+
+
+_SERVERS_NAMED = 3
+
+
+def servers(prometheus: Prometheus) -> Source:
+    """Return the source of the servers on which the incident's model is ready or not."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        member = incident.lead
+        if not member.labels.get("model"):
+            return SourceFacts()
+        ready = {
+            sample.labels.get("instance", "?"): sample.value > 0
+            for sample in prometheus.instant(_readiness_query(member))
+        }
+        if not ready:
+            return SourceFacts()
+        not_ready = sum(not good for good in ready.values())
+        return SourceFacts(facts=((SERVERS, ready_text(ready)),), servers_not_ready=not_ready)
+
+    return ask
+
+
+def _readiness_query(member: Member) -> str:
+    """Return whether each server has the model ready, in the version that the alert names or any."""
+    return f"max by (instance) ({state.MODEL_READY}{matchers_of(member, 'model', 'version')})"
+
+
+def ready_text(ready: dict[str, bool]) -> str:
+    """List the servers that are not ready, or all servers where all are ready."""
+    bad = sorted(name for name, good in ready.items() if not good)
+    if not bad:
+        return f"ready on {_all_servers(len(ready))}: {listed(sorted(ready), _SERVERS_NAMED)}"
+    return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {listed(bad, _SERVERS_NAMED)}"
+
+
+def _all_servers(count: int) -> str:
+    return f"all {count}" if count > 1 else "its only server"
+
+
+_CHANGE_RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
+"""How far back to search, and the step (seconds); the second pair is used if the first finds no change."""
+_CHANGES_SHOWN = 3
+
+_PASSING_STATES = frozenset({"loading", "unloading"})
+_CHANGE_WORDS = {
+    "ready": "loaded",
+    "loading": "is loading",
+    "unloading": "is unloading",
+    "unloaded": "unloaded",
+    "not_loaded": "unloaded",
+    "unavailable": "failed to load",
+    "missing": "is missing from Triton's index",
+}
+"""State -> what happened to a version that came into it; `unknown` shows nothing about the model."""
+
+Timeline = dict[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """A change of a version (empty: any) on a server, at a Unix time."""
+
+    at: float
+    version: str
+    what: str
+    instance: str
+
+
+def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
+    """Return the source of the newest changes of the incident's model, before or after the alert."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        member = incident.lead
+        if not member.labels.get("model"):
+            return SourceFacts()
+        now = clock()
+        for reach, step in _CHANGE_RANGES:
+            start = max(0.0, min(incident.since, now) - reach)
+            series = prometheus.range(_states_query(member), start, now, step)
+            if recent := changes(series):
+                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, incident.since)),))
+        return SourceFacts()
+
+    return ask
+
+
+def _states_query(member: Member) -> str:
+    """Return the states the model's versions are in, and its failed reloads."""
+    where = matchers_of(member, "instance", "model")
+    return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
+
+
+def changes(series: Iterable[Series]) -> list[ModelChange]:
+    """Return every change that the series show, the newest first."""
+    states: dict[str, dict[str, Timeline]] = {}
+    ordered: list[ModelChange] = []
+    for record in series:
+        labels = record.labels
+        instance = labels.get("instance", "")
+        if "state" not in labels:
+            ordered += _failed_reloads(instance, labels.get("reason", ""), record)
+        elif labels["state"] in _CHANGE_WORDS:
+            timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
+            timeline.update((at, labels["state"]) for at in record.times)
+    for instance, versions in states.items():
+        seen = sorted({at for timeline in versions.values() for at in timeline})
+        for version, timeline in versions.items():
+            ordered += _of_version(instance, version, timeline, seen)
+    return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
+
+
+def _changes_text(recent: list[ModelChange], since: float) -> str:
+    """Return the newest changes, a line each; what happened to several servers alike is one line."""
+    lines: dict[tuple[str, str], list[ModelChange]] = {}
+    for change in recent:
+        lines.setdefault((change.version, change.what), []).append(change)
+    return "\n".join(_change_text(alike, since) for alike in list(lines.values())[:_CHANGES_SHOWN])
+
+
+def _change_text(alike: list[ModelChange], since: float) -> str:
+    last = alike[0]
+    name = f"version {last.version} {last.what}" if last.version else last.what
+    servers = len({change.instance for change in alike})
+    where = f" on {servers} servers" if servers > 1 else ""
+    # A duration, not a time: other times in the message are in the reader's time zone, which only Slack knows.
+    order = "before" if last.at <= since else "after"
+    return f"{name}{where} {in_words(abs(since - last.at))} {order} the first alert"
+
+
+def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:
+    return [
+        ModelChange(at, "", f"a reload failed ({reason})", instance)
+        for (_, before), (at, after) in pairwise(zip(reloads.times, reloads.values, strict=True))
+        if after > before
+    ]
+
+
+def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[ModelChange]:
+    changed = []
+    times = sorted(timeline)
+    if seen[0] < times[0]:
+        changed.append(ModelChange(times[0], version, f"first seen, {timeline[times[0]]}", instance))
+    for before, at in pairwise(times):
+        settled = timeline[at] not in _PASSING_STATES or at == times[-1]
+        if timeline[at] != timeline[before] and settled:
+            changed.append(ModelChange(at, version, _CHANGE_WORDS[timeline[at]], instance))
+    # Other versions are still listed: if none were, the exporter itself may have failed.
+    if later := [at for at in seen if at > times[-1]]:
+        changed.append(ModelChange(later[0], version, "no longer listed by Triton", instance))
+    return changed

@@ -1,1 +1,0 @@
-"""Operations on open incidents: button presses, escalation, and comparison with Alertmanager."""

@@ -1,1 +1,0 @@
-"""Recorded incidents as text and JSON, and the summary of a week."""
