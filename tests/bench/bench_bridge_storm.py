@@ -16,7 +16,7 @@ from support.loopback import served
 from support.slack.workspace import Workspace
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.next_task import MAX_OWN_MESSAGES
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse

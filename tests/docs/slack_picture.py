@@ -20,9 +20,8 @@ import yaml
 from PIL import Image, ImageChops
 
 from support.browser import find_chromium
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.deliver.messages import Message, Style
 from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
@@ -155,14 +154,14 @@ def pages() -> dict[str, str]:
         summaries=("No server serves model ranker",),
     )
     resolved = (
-        message.reply(page_now, (raised,), mention="<@U0ONCALL>"),
-        message.reply(page_now, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
-        message.reply(recovered, (Event(at=NOW + 660, kind="closed"),), others=0),
+        messages.reply(page_now, (raised,), mention="<@U0ONCALL>"),
+        messages.reply(page_now, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
+        messages.reply(recovered, (Event(at=NOW + 660, kind="closed"),), others=0),
     )
     return {
-        "slack-load-failure": page(message.root(load, style, NOW + 5), (), NOW + 5),
-        "slack-burn": page(message.root(burn, style, NOW + 5), (), NOW + 5),
-        "slack-resolved": page(message.root(recovered, style, NOW + 660), resolved, NOW + 5, edited=True),
+        "slack-load-failure": page(messages.root(load, style, NOW + 5), (), NOW + 5),
+        "slack-burn": page(messages.root(burn, style, NOW + 5), (), NOW + 5),
+        "slack-resolved": page(messages.root(recovered, style, NOW + 660), resolved, NOW + 5, edited=True),
     }
 
 

@@ -19,7 +19,7 @@ from triton_alerts.bridge.chores import ChannelMove, Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport

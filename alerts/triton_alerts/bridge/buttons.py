@@ -25,8 +25,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from triton_alerts.alertmanager_client import ServerError
 from triton_alerts.bridge.alertmanagers import RENEW_SECONDS, Alertmanagers, listed_starts
-from triton_alerts.bridge.deliver.messages.incident_text import person
-from triton_alerts.bridge.deliver.messages.message import UNTIL_RESOLVED
+from triton_alerts.bridge.deliver.messages import UNTIL_RESOLVED, person
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart, worded
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store

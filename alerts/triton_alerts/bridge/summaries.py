@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver.messages.incident_links import Style, links
-from triton_alerts.bridge.deliver.messages.incident_text import WORD, headline, person, what_happened
+from triton_alerts.bridge.deliver.messages import WORD, Style, headline, links, person, what_happened
 from triton_alerts.bridge.deliver.terminal import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident

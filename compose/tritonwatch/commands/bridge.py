@@ -15,8 +15,8 @@ from pathlib import Path
 
 from triton_alerts.bridge import slack_setup
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.terminal import Terminal, render
 from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
@@ -206,14 +206,14 @@ def _try_channel(settings: BridgeSettings, transport: Transport, channel: str, n
     opened, resolved, events = sample(now)
     name = f"test-{now}-{channel}"
     if channel in {settings.channel_of(severity) for severity in SEVERITIES}:
-        sent = transport.post(channel, message.root(opened, Style(), now), name)
+        sent = transport.post(channel, messages.root(opened, Style(), now), name)
         if transport.threads:
-            transport.post(sent.channel, message.reply(resolved, events), f"{name}-r", sent.ts)
-            transport.edit(sent.channel, sent.ts, message.root(resolved, Style(), now))
+            transport.post(sent.channel, messages.reply(resolved, events), f"{name}-r", sent.ts)
+            transport.edit(sent.channel, sent.ts, messages.root(resolved, Style(), now))
     if transport.threads and channel == (settings.escalate_to or settings.channel_of("critical")):
         escalated = opened.model_copy(update={"escalated_at": now})
         transport.post(
-            channel, message.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
+            channel, messages.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
         )
 
 
@@ -228,7 +228,7 @@ def _render(args: argparse.Namespace) -> int:
     now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
     incident = merge_notification(None, notification, now).incident
     assert incident is not None
-    shown = message.root(incident, Style(), now)
+    shown = messages.root(incident, Style(), now)
     if args.json:
         print(json.dumps({"text": shown.text, "blocks": shown.blocks}, indent=2, ensure_ascii=False))
     else:

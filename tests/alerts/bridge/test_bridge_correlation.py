@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
-from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.incidents.incident import (
     EXPLAINED_BY_LOAD_FAILURE,
     LOAD_FAILED,
@@ -300,7 +300,7 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
         alerts=("TritonReadinessBudgetBurn",),
         summaries=("broken burns",),
     )
-    shown = message.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
+    shown = messages.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
 
     assert [
         "🔴 *The incident is now a page* <!here>: broken burns (TritonReadinessBudgetBurn)",
@@ -325,7 +325,7 @@ def test_a_recovery_states_no_more_than_is_known(
     """The alerts have ended; a message states that the model serves again only if that was observed afterwards."""
     evidence = Evidence(at=seen_at, servers_not_ready=not_ready)
     incident = _incident(LOAD, DOWN, evidence=evidence, closed_at=300.0)
-    shown = message.reply(incident, (Event(at=300.0, kind="closed"),), others=others).text
+    shown = messages.reply(incident, (Event(at=300.0, kind="closed"),), others=others).text
 
     assert "*Recovered* after 3m 20s: " in shown
     assert shown.endswith(line)

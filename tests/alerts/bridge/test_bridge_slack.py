@@ -15,10 +15,10 @@ import pytest
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack.server import SlackServer
 from support.slack.workspace import TOKEN, Workspace
+from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook, refusal
 from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
@@ -183,14 +183,14 @@ def test_an_edit_that_cannot_be_composed_delays_no_other(
     for name in ("g0", "g1"):
         sender.store.receive(parse(body_of(name, {"a": clock()}, {}), "am"), clock())
         run(sender, clock, 5)
-    root = message.root
+    root = messages.root
 
     def broken(incident: Incident, *rest: Any) -> Message:
         if "g0" in incident.key:
             raise ValueError("Invalid IPv6 URL")
         return root(incident, *rest)
 
-    monkeypatch.setattr(message, "root", broken)
+    monkeypatch.setattr(messages, "root", broken)
     for name in ("g0", "g1"):
         sender.store.receive(parse(body_of(name, {}, {"a": (clock(), clock() + 1)}), "am"), clock())
     run(sender, clock, 30)

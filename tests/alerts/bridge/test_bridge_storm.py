@@ -9,9 +9,9 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from triton_alerts.bridge.chores import Escalator
+from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MAX_OWN_MESSAGES
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.text import slack_hour
@@ -158,7 +158,7 @@ def test_a_digest_that_cannot_be_composed_delays_no_edit(
     def broken(*_: object, **__: object) -> Message:
         raise ValueError("Invalid IPv6 URL")
 
-    monkeypatch.setattr(message, "digest", broken)
+    monkeypatch.setattr(messages, "digest", broken)
     storm.notify({}, {ended: (storm.began, storm.clock())}, name=ended)
     storm.send_until_new()
     storm.close()

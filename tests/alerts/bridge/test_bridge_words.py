@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from support.slack.limits import check_message
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import terminal
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver import messages, terminal
+from triton_alerts.bridge.deliver.messages import Message, Style
 from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
@@ -117,9 +115,9 @@ def harmless(made: Message) -> None:
 @given(incident=incidents(), buttons=st.booleans(), now=times)
 def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, buttons: bool, now: float) -> None:
     """Slack takes the message, and no label became a mention, a link or a control character."""
-    harmless(message.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
-    harmless(message.escalation(incident, "", 900, "", now))
-    harmless(message.digest([incident] * 45, 100, 90, now, threads=True))
+    harmless(messages.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
+    harmless(messages.escalation(incident, "", 900, "", now))
+    harmless(messages.digest([incident] * 45, 100, 90, now, threads=True))
 
 
 @settings(max_examples=80, deadline=None)
@@ -145,7 +143,7 @@ def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, button
 )
 def test_every_reply_fits_and_pings_nobody(incident: Incident, events: list[Event]) -> None:
     """The thread is as safe as the channel."""
-    harmless(message.reply(incident, events, 3))
+    harmless(messages.reply(incident, events, 3))
 
 
 def failed_load(**changes: object) -> Incident:
@@ -187,7 +185,9 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
             "evidence": Evidence(at=1.0, reasons=seen),
         }
     )
-    shown = [block["text"]["text"] for block in message.root(incident, Style(), 1_700_000_600.0).blocks[3:-2]]
+    shown = [
+        block["text"]["text"] for block in messages.root(incident, Style(), 1_700_000_600.0).blocks[3:-2]
+    ]
     return [line.partition("\n")[2] for line in shown if line.startswith(("*Cause*", "*First step*"))]
 
 
@@ -235,7 +235,7 @@ def test_without_prometheus_the_first_step_is_that_of_the_kind(
     burning = failed_load(
         members={"f": member.model_copy(update={"annotations": texts, "labels": labels})}, evidence=None
     )
-    shown = [block.get("text", {}).get("text") for block in message.root(burning, Style(), 2.0).blocks]
+    shown = [block.get("text", {}).get("text") for block in messages.root(burning, Style(), 2.0).blocks]
 
     step = kind.first_step.replace("`", "ˋ")  # no markup in a text of the alert
     assert [f"*First step*\n{before}{step}"] == [field for field in shown if field and "First step" in field]
@@ -250,7 +250,7 @@ def test_a_model_that_triton_does_not_list_has_the_first_step_of_a_missing_one()
     evidence = Evidence(at=1.0, reasons={"ranker": NOT_LISTED})
     burning = failed_load(members={"f": changed}, evidence=evidence)
 
-    shown = json.dumps(message.root(burning, Style(), 2.0).blocks)
+    shown = json.dumps(messages.root(burning, Style(), 2.0).blocks)
 
     assert "*First step*\\nSearch Triton's log for the model's name" in shown
     assert Readiness.first_step not in shown
@@ -270,10 +270,10 @@ def test_the_first_step_of_a_burn_alert_is_that_for_its_largest_cause(own: str) 
             "evidence": Evidence(at=1.0, first_step=step),
         }
     )
-    shown = [block.get("text", {}).get("text") for block in message.root(incident, Style(), 2.0).blocks]
+    shown = [block.get("text", {}).get("text") for block in messages.root(incident, Style(), 2.0).blocks]
 
     assert [f"*First step*\n{own or step}"] == [field for field in shown if field and "First step" in field]
-    assert step not in str(message.root(incident, Style(), 2.0).blocks[1])
+    assert step not in str(messages.root(incident, Style(), 2.0).blocks[1])
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_alerts_of_one_model_are_not_more_models(count: int, subjects: list[str]
     """Two tiers of one budget are two alerts about one model."""
     event = Event(at=1.0, kind="resolved", count=count, subjects=tuple(subjects), alerts=("TritonX",))
 
-    assert message.reply(failed_load(), (event,)).text.endswith(line)
+    assert messages.reply(failed_load(), (event,)).text.endswith(line)
 
 
 def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
@@ -298,7 +298,7 @@ def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
         reasons={"ranker v3": "unable to find weights.pt"},
         facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9m before the first alert")),
     )
-    blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
+    blocks = messages.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
     shown = "\n".join(
         block["text"]["text"] for block in blocks if block["type"] == "section" and "text" in block
     )
@@ -320,10 +320,10 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
         )
 
     opened, resolved, events = sample(1_700_000_000.0)
-    made = [message.root(opened, Style(), 1_700_000_000.0), message.reply(resolved, events)]
+    made = [messages.root(opened, Style(), 1_700_000_000.0), messages.reply(resolved, events)]
     made += [
-        message.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
-        message.escalation(opened, "<!here>", 60, "", 0.0),
+        messages.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
+        messages.escalation(opened, "<!here>", 60, "", 0.0),
     ]
     text_objects = [text for each in made for text in texts(each.blocks)]
 
@@ -339,7 +339,7 @@ def test_a_reply_names_alert_model_and_summary(kind: EventKind, word: str) -> No
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
     summary = "Model broken failed to load on t:9401"
     event = Event(at=1000.0, kind=kind, count=1, alerts=("TritonModelLoadFailed",), summaries=(summary,))
-    line = message.reply(failed_load(), (event,)).text
+    line = messages.reply(failed_load(), (event,)).text
 
     assert word in line
     assert f"{summary} (TritonModelLoadFailed)" in line
@@ -359,13 +359,13 @@ def test_a_line_about_an_alert_names_its_tier(severity: str, kind: EventKind, wo
     """A ticket and a page of one objective have the same name; older events do not know it."""
     event = Event(at=1.0, kind=kind, count=1, alerts=("TritonX",), summaries=("m burns",), severity=severity)
 
-    assert f"{words}m burns (TritonX)" in message.reply(failed_load(), (event,)).text
+    assert f"{words}m burns (TritonX)" in messages.reply(failed_load(), (event,)).text
 
 
 def test_words_of_the_exporter_are_not_called_triton_s() -> None:
     """A model that Triton does not list has no error from Triton: the text names the exporter as its source."""
     evidence = Evidence(at=1.0, reasons={"ranker": NOT_LISTED})
-    shown = json.dumps(message.root(failed_load(evidence=evidence), Style(), 2.0).blocks)
+    shown = json.dumps(messages.root(failed_load(evidence=evidence), Style(), 2.0).blocks)
 
     assert "*Error message* for `ranker`" in shown
     assert "Triton's error" not in shown
@@ -378,7 +378,7 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
     member = next(iter(opened.members.values())).model_copy(update={"ends_at": 1_700_000_900.0})
     over = opened.model_copy(update={"members": {"a": member}, "closed_at": 1_700_000_900.0})
     during, after = (
-        json.dumps(message.root(incident, Style(), 1_700_000_900.0).blocks) for incident in (opened, over)
+        json.dumps(messages.root(incident, Style(), 1_700_000_900.0).blocks) for incident in (opened, over)
     )
 
     assert [True, True] == [fact in during for fact in ("ready on 2 of 3", "97 % busy")]
@@ -389,7 +389,7 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
 def test_a_cause_is_shown_beside_the_split() -> None:
     """The cause of an alert is a file; what Prometheus returned is shares."""
     split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),))
-    shown = json.dumps(message.root(failed_load(evidence=split), Style(), 1_700_000_600.0).blocks)
+    shown = json.dumps(messages.root(failed_load(evidence=split), Style(), 1_700_000_600.0).blocks)
 
     assert "*Cause*\\nmissing file" in shown
     assert "queue 81%" in shown
@@ -398,7 +398,7 @@ def test_a_cause_is_shown_beside_the_split() -> None:
 def test_the_message_answers_the_five_questions() -> None:
     """What, since when and how badly, why, what to do, who has it: in this order, on one screen."""
     shown = json.dumps(
-        message.root(failed_load(), Style(True, "http://grafana:3000"), 1_700_000_600.0).blocks
+        messages.root(failed_load(), Style(True, "http://grafana:3000"), 1_700_000_600.0).blocks
     )
     wanted = [
         "weights.pt is missing",
@@ -426,7 +426,9 @@ def test_the_message_answers_the_five_questions() -> None:
 def test_a_field_that_slack_would_refuse_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Slack takes ten fields a section; what is left out is named."""
     facts = tuple((f"Fact {number}", "x") for number in range(11))
-    shown = json.dumps(message.root(failed_load(evidence=Evidence(at=1.0, facts=facts)), Style(), 2e9).blocks)
+    shown = json.dumps(
+        messages.root(failed_load(evidence=Evidence(at=1.0, facts=facts)), Style(), 2e9).blocks
+    )
 
     assert [True, False] == ["Fact 8" in shown, "Fact 9" in shown]
     assert "Fact 9, Fact 10" in caplog.text
@@ -434,7 +436,7 @@ def test_a_field_that_slack_would_refuse_is_logged(caplog: pytest.LogCaptureFixt
 
 def test_links_lead_to_the_model_and_the_time() -> None:
     """The dashboard opens on the model, from half an hour before."""
-    blocks = message.root(failed_load(), Style(False, "http://grafana:3000"), 1_700_000_600.0).blocks
+    blocks = messages.root(failed_load(), Style(False, "http://grafana:3000"), 1_700_000_600.0).blocks
     urls = {e["text"]["text"]: e["url"] for b in blocks if b["type"] == "actions" for e in b["elements"]}
 
     assert (
@@ -497,7 +499,7 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
     named = [unquote(links(incident, Style(False), f"Silence {number} of 2")[0]) for number in (1, 2)]
 
     assert [] == links(incident, Style(False), "Silence")
-    printed = terminal.render(message.root(incident, Style(False), 1_700_000_600.0), "#triton-alerts")
+    printed = terminal.render(messages.root(incident, Style(False), 1_700_000_600.0), "#triton-alerts")
     assert "Silence 1 of 2: http://alertmanager:9093/#/silences/new" in printed
     for silence, member in zip(named, (load, page), strict=True):
         assert f'alertname="{member.name}"' in silence
@@ -506,7 +508,7 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
 
 def links(incident: Incident, style: Style, label: str) -> list[str]:
     """Return the addresses of the buttons with this label."""
-    blocks = message.root(incident, style, 1_700_000_600.0).blocks
+    blocks = messages.root(incident, style, 1_700_000_600.0).blocks
     elements = [element for block in blocks if block["type"] == "actions" for element in block["elements"]]
     return [element["url"] for element in elements if element.get("url") and element["text"]["text"] == label]
 
@@ -533,7 +535,7 @@ def test_resolved_shows_how_long_it_took() -> None:
     """The end needs no arithmetic."""
     member = failed_load().members["f"].model_copy(update={"ends_at": 1_700_000_720.0})
     ended = failed_load(members={"f": member}, closed_at=1_700_000_725.0)
-    made = message.root(ended, Style(True), 1_700_000_725.0)
+    made = messages.root(ended, Style(True), 1_700_000_725.0)
 
     assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
     assert "*12m*" in json.dumps(made.blocks)
@@ -548,7 +550,7 @@ def test_an_incident_that_ended_before_it_was_posted_names_all_its_alerts() -> N
         for name in names
     }
     ended = sample(0.0)[0].model_copy(update={"members": members, "closed_at": 90.0})
-    footer = json.dumps(message.root(ended, Style(), 100.0).blocks[-1])
+    footer = json.dumps(messages.root(ended, Style(), 100.0).blocks[-1])
 
     assert not ended.open
     assert all(name in footer for name in names)

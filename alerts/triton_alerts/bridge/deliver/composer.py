@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.deliver.messages import Message, Style
 from triton_alerts.bridge.deliver.next_task import SendTask
 from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.incidents.incident import Incident
@@ -75,10 +74,10 @@ class Composer:
 
     def edited_digest(self, channel: str, task: SendTask, now: float) -> Message | None:
         """Return the new content of a channel's digest; None if that fails."""
-        numbers = self.store.digests.alone_in(channel, task.thread, message.DIGEST_LINES)
+        numbers = self.store.digests.alone_in(channel, task.thread, messages.DIGEST_LINES)
         incidents = [incident for number in numbers if (incident := self.store.incidents.get(number))]
         return _unless_defective(
-            lambda: message.digest(incidents, task.waiting, task.firing, now, threads=True),
+            lambda: messages.digest(incidents, task.waiting, task.firing, now, threads=True),
             f"the digest of {channel}",
         )
 
@@ -89,8 +88,8 @@ class Composer:
         if task.kind == "digest":
             incidents = [self._incident(delivery) for delivery in task.deliveries]
             if task.thread:
-                return message.digest_part(incidents, now), False
-            return message.digest(
+                return messages.digest_part(incidents, now), False
+            return messages.digest(
                 incidents, task.waiting, task.firing, now, threads=self.transport.threads
             ), False
         if task.kind == "escalation":
@@ -104,17 +103,17 @@ class Composer:
         )
         mention = self.options.escalation.mention if broadcast and incident.severity == "critical" else ""
         others = sum(self.store.incidents.count_open().values()) - incident.open
-        return message.reply(incident, events[missed:], missed, mention=mention, others=others), broadcast
+        return messages.reply(incident, events[missed:], missed, mention=mention, others=others), broadcast
 
     def _root(self, delivery: Delivery, incident: Incident, now: float) -> Message:
-        return message.root(
+        return messages.root(
             incident, self.options.style, now, self._address(self.store.outbox.earlier(delivery))
         )
 
     def _escalation(self, task: SendTask, incident: Incident, now: float) -> Message:
         where = self._address(self.store.outbox.main(task.first.incident))
         options = self.options.escalation
-        return message.escalation(incident, options.mention, options.after_seconds, where, now)
+        return messages.escalation(incident, options.mention, options.after_seconds, where, now)
 
     def _address(self, delivery: Delivery | None) -> str:
         if delivery is None or not delivery.root_ts:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from triton_alerts.bridge.deliver.messages.message import DIGEST_LINES
+from triton_alerts.bridge.deliver.messages import DIGEST_LINES
 from triton_alerts.bridge.incidents.outbox.deliveries import Delivery, SendKind
 from triton_alerts.bridge.incidents.outbox.digests import Digest
 

@@ -19,7 +19,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.attempts import retry_after_seconds
-from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport, read_secret
 
 API_URL = "https://slack.com/api/"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from html import unescape
 from typing import Any, TextIO
 
-from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.transport import Sent, Transport
 
 WIDTH = 100

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages import Message
 from triton_exporter.catalogue.external.bridge import ErrorKind
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 
+from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.attempts import MAX_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
 from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
-from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message, bare
+from triton_alerts.bridge.deliver.messages import Message, bare
 from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
     POST_SPACING_SECONDS,
@@ -204,7 +204,7 @@ class DeliveryWorker:
             return bare(whole) if refusals else whole
         incident = self.store.incidents.get(task.first.incident)
         assert incident is not None, "a delivery cannot outlive its incident"
-        return message.refused(incident)
+        return messages.refused(incident)
 
     def _record_arrival(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
         """Record a message that was posted now, or that an earlier attempt had posted."""

@@ -13,8 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_alerts.bridge import summaries
-from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.messages.incident_text import WORD
+from triton_alerts.bridge.deliver.messages import WORD, Style
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.summaries import document
 from triton_alerts.bridge.text import safe_url

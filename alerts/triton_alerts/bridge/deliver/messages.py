@@ -1,44 +1,35 @@
 """Slack messages of incidents, which answer the first five questions of the person on call.
 
-What is affected, since when and how urgent, the cause, the first step, who acknowledged it. Pure functions:
-the same incident and time give the same message. https://docs.slack.dev/reference/block-kit/blocks
+What is affected, since when and how urgent, the cause, the first step, who acknowledged it. Pure functions: the same
+incident and time give the same message. First the blocks that messages are made of, then the pages that they link to,
+the texts that lists of incidents share, and the messages.
+https://docs.slack.dev/reference/block-kit/blocks
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver.messages.blocks import (
-    Block,
-    Message,
-    button,
-    field,
-    header,
-    mrkdwn,
-    plain_text,
-    section,
-)
-from triton_alerts.bridge.deliver.messages.incident_links import Style, links
-from triton_alerts.bridge.deliver.messages.incident_text import (
-    DOT,
-    WORD,
-    headline,
-    person,
-    summary_of,
-    what_happened,
-)
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
+    BUDGET_LEFT,
+    EXPLAINED_BY_LOAD_FAILURE,
     FACTS_WHILE_OPEN,
+    LOAD_FAILED,
+    OBJECTIVE,
     WIDE_FACTS,
     Event,
     Incident,
+    Matcher,
     subject_text,
     worded,
 )
-from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.notification import Member, subject_labels
 from triton_alerts.bridge.text import (
     code,
     code_block,
@@ -51,8 +42,235 @@ from triton_alerts.bridge.text import (
 )
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
+from triton_exporter.family import escape
 from triton_slo.causes import cause_words
-from triton_slo.names import GROUPING, SLO
+from triton_slo.names import ALERTS, GROUPING, SLO
+
+Block = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`text` is what notifications and screen readers get, `blocks` what the channel shows."""
+
+    text: str
+    blocks: tuple[Block, ...] = ()
+
+
+def bare(message: Message) -> Message:
+    """Return the message without blocks, for when Slack refuses them."""
+    return Message(message.text)
+
+
+def header(title: str) -> Block:
+    """Return a title block; one that is too long is cut."""
+    return {
+        "type": "header",
+        "text": {"type": "plain_text", "text": plain(title, text.MAX_HEADER_LENGTH), "emoji": False},
+    }
+
+
+def section(body: str) -> Block:
+    """Return a block of Slack markup."""
+    return {"type": "section", "text": mrkdwn(body)}
+
+
+def field(name: str, value: str) -> Block:
+    """Return a fact of a section: its name and its value."""
+    return mrkdwn(f"*{name}*\n{value}")
+
+
+def mrkdwn(body: str) -> Block:
+    """Return text in Slack's markup."""
+    # verbatim: Slack makes no mention, channel or link of a name such as @here or model.ai.
+    return {"type": "mrkdwn", "text": body, "verbatim": True}
+
+
+def plain_text(label: str) -> Block:
+    """Return the label of a button, cut to what Slack takes."""
+    return {"type": "plain_text", "text": plain(label, text.MAX_BUTTON_LENGTH)}
+
+
+def button(label: str, action: str) -> Block:
+    """Return a button that sends an action back to the bridge."""
+    return {"type": "button", "text": plain_text(label), "action_id": action, "value": action}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Style of the bridge's messages: buttons need Socket Mode; `grafana` completes relative dashboard links."""
+
+    buttons: bool = False
+    grafana: str = ""
+
+
+def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
+    """Return the pages that help, with their names; an address may be empty or unsafe."""
+    dashboard = lead.annotations.get("dashboard_url", "")
+    if dashboard.startswith("/"):
+        dashboard = f"{style.grafana.rstrip('/')}{dashboard}"
+    if text.safe_url(dashboard):
+        end = incident.closed_at
+        wanted = {"var_model": lead.labels.get("model", ""), "from": str(int((incident.since - 1800) * 1000))}
+        wanted["to"] = str(int((end + 900) * 1000)) if end is not None else "now"
+        dashboard = text.with_query(dashboard, **{name: value for name, value in wanted.items() if value})
+    labelled = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
+    labelled.append(("Query", _expression_url(lead)))
+    if incident.open and incident.external_url:
+        about = subject_labels(lead.labels) or incident.group_labels
+        group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
+        labelled.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
+        # Alertmanager's form for each silence that the incident's alerts need together.
+        sets = [matchers for matchers in incident.matchers if matchers] if not style.buttons else []
+        for number, matchers in enumerate(sets, 1):
+            label = "Silence" if len(sets) == 1 else f"Silence {number} of {len(sets)}"
+            address = f"{incident.external_url}/#/silences/new?filter={_filter(matchers)}"
+            labelled.append((label, address))
+    return labelled
+
+
+def _expression_url(lead: Member) -> str:
+    """Return the URL of the expression in Prometheus, or of ALERTS if the first is too long for Slack."""
+    if len(lead.generator_url) <= text.MAX_URL_LENGTH:
+        return lead.generator_url
+    try:
+        parts = urlsplit(lead.generator_url)
+    except ValueError:
+        return ""
+    if not parts.path.endswith("/graph"):
+        return lead.generator_url
+    chosen = {
+        name: value for name, value in lead.labels.items() if name in ("alertname", "model", "instance")
+    }
+    selector = ", ".join(f'{name}="{escape(value)}"' for name, value in sorted(chosen.items()))
+    query = urlencode({"g0.expr": f"{ALERTS}{{{selector}}}", "g0.tab": "1"})
+    return urlunsplit(parts._replace(query=query))
+
+
+def _filter(matchers: Iterable[Matcher]) -> str:
+    """Return matchers as a part of an address, as Alertmanager's pages read them."""
+    return quote("{" + text.clean(",".join(map(str, matchers))) + "}")
+
+
+DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
+RESOLVED = "🟢"
+WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
+
+
+def headline(incident: Incident, *, state: bool = True) -> str:
+    """Return what is wrong, in one line, after its state."""
+    lead = incident.lead
+    title = summary_of(lead)
+    if reason := causes.brief(incident, lead):
+        title += f": {reason}"
+    others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
+    if others > 0:
+        title += (
+            f" (and {others} other models, servers or GPUs)"
+            if others > 1
+            else " (and one other model, server or GPU)"
+        )
+    if not state:
+        return title
+    if not incident.open:
+        return f"{RESOLVED} Resolved: {title}"
+    dot = DOT[incident.severity]
+    if incident.silenced:
+        return f"{dot}🔕 {title}"
+    return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
+
+
+def person(by: str) -> str:
+    """Return a Slack user as a mention, anyone else as text."""
+    known = by.isalnum() and by.isascii() and by[:1] in ("U", "W") and by.isupper()
+    return f"<@{by}>" if known else prose(by, 80)
+
+
+def what_happened(incident: Incident, event: Event, mention: str = "", others: int | None = None) -> str:
+    """Return what an event changed, without its time."""
+    names = _alert_names(event)
+    by = person(event.by) if event.by else ""
+    tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
+    return {
+        "fired": f"also firing{tier}: {names}",
+        "resolved": f"{RESOLVED} resolved{tier}: {names}",
+        "passed": f"{RESOLVED} fired and resolved before it could be posted{tier}: {names}",
+        "closed": _closed_line(incident, event, others),
+        "acknowledged": f"👀 {by} acknowledged the incident",
+        "silenced": f"🔕 {by} silenced the incident {prose(event.words, 500)}",
+        "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
+        "escalated": f"📣 escalated: nobody has acknowledged the page for {prose(event.words, 80)}",
+        "released": f"👋 {by} removed the acknowledgement",
+        "raised": _raised_line(incident, event, by, mention),
+        "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
+    }[event.kind]
+
+
+def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
+    word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
+    dot, who = DOT.get(event.severity, ""), f" {mention}" if mention else ""
+    lines = [f"{dot} *The incident is now {word}*{who}: {_alert_names(event)}".strip()]
+    cause = causes.brief(incident, incident.lead)
+    if cause and incident.lead.name not in event.alerts:
+        lines.append(f"Same cause: {prose(cause, 300)}")
+    known = incident.facts
+    lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
+    if by:
+        lines.append(f"{by} acknowledged the earlier ticket; nobody has acknowledged this page yet")
+    return "\n".join(lines)
+
+
+def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
+    """Return the line about recovery: all alerts have resolved, or the model is ready on all its servers."""
+    lasted = in_words(incident.ended_at - incident.since)
+    thing = thing_of(incident.lead)
+    line = f"{RESOLVED} *Recovered* after {lasted}: " + (
+        f"{code(thing, 120)} is ready on all its servers."
+        if _serves_again(incident)
+        else f"all alerts about {code(thing, 120)} have resolved."
+    )
+    if others is not None:
+        line += f" {others} other incidents are open." if others > 1 else ""
+        line += (
+            " One other incident is open." if others == 1 else "" if others else " No other incident is open."
+        )
+    return line
+
+
+def _serves_again(incident: Incident) -> bool:
+    """Return whether a model that was not ready has been seen ready on all servers after the end."""
+    evidence = incident.evidence
+    if evidence is None or evidence.at < (incident.closed_at or 0.0):
+        return False
+    was_not_ready = {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE} & {
+        member.name for member in incident.members.values()
+    }
+    return bool(was_not_ready) and evidence.servers_not_ready == 0
+
+
+def _alert_names(event: Event) -> str:
+    """Name alerts by their summaries, else by name and subject; events of older bridges have only subjects."""
+    if len(event.summaries) == 1:
+        return f"{prose(event.summaries[0], 250)} ({', '.join(prose(name, 80) for name in event.alerts)})"
+    if event.summaries:
+        more = (
+            f"\nand {event.count - len(event.summaries)} more" if event.count > len(event.summaries) else ""
+        )
+        return "".join(f"\n• {prose(summary, 250)}" for summary in event.summaries) + more
+    names = ", ".join(code(name, 50) for name in event.subjects)
+    if event.count > len(event.subjects):
+        names += f" ({event.count} alerts)"
+    return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}" if event.alerts else names
+
+
+def summary_of(member: Member) -> str:
+    return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
+
+
+def thing_of(member: Member) -> str:
+    """Name the model, GPU or server: the versions and servers of a model are not several things."""
+    return member.labels.get("model") or subject_text(member.labels)
+
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""
@@ -74,12 +292,13 @@ def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Mess
     if ticket:
         state += f" · {link(ticket, 'earlier ticket')}"
     facts = [field(name, value) for name, value in _fact_pairs(incident)]
+    step = causes.first_step(incident, incident.lead)
     blocks: list[Block] = [
         header(title),
         section(state),
         *([{"type": "section", "fields": facts}] if facts else []),
         *_why_blocks(incident),
-        *_first_step(incident),
+        *([section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []),
         *_actions(incident, style),
         {"type": "context", "elements": [mrkdwn(_footer(incident))]},
     ]
@@ -101,7 +320,9 @@ def reply(
     """
     listing = f"tritonwatch incidents show {incident.name}"
     lines = [f"_{missed} earlier changes are not shown; to list them, run {listing}_"] if missed else []
-    lines += [_event_line(incident, event, mention, others) for event in events]
+    lines += [
+        f"{slack_time(event.at)}  {what_happened(incident, event, mention, others)}" for event in events
+    ]
     body = "\n".join(lines) or "No change."
     if text.units(body) <= text.MAX_SECTION_LENGTH:
         return Message(body, (section(body),))
@@ -175,7 +396,12 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
 
 def _state_line(incident: Incident, now: float) -> str:
     """Return start time, severity and acknowledgement in one line."""
-    parts = [_since(incident, now), WORD[incident.severity], *_acknowledged(incident)]
+    if incident.open:
+        when = f"since {slack_time(incident.since)} ({in_words(now - incident.since)})"
+    else:
+        lasted = in_words(incident.ended_at - incident.since)
+        when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at)}: *{lasted}*"
+    parts = [when, WORD[incident.severity], *_acknowledged(incident)]
     ended = len(incident.members) - len(incident.firing)
     if incident.open and ended:
         parts.append(f"{len(incident.firing)} firing, {ended} resolved")
@@ -210,17 +436,17 @@ def _ended(incident: Incident) -> list[str]:
     """
     if not incident.open:
         return []
-    firing = {_alert_identity(member) for member in incident.firing}
-    ended = [member for member in incident.members.values() if _alert_identity(member) not in firing]
+
+    def identity(member: Member) -> tuple[str, ...]:
+        return tuple(member.labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
+
+    firing = {identity(member) for member in incident.firing}
+    ended = [member for member in incident.members.values() if identity(member) not in firing]
     lines = [
         f"{prose(summary_of(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
     ]
     return list(dict.fromkeys(lines))
-
-
-def _alert_identity(member: Member) -> tuple[str, ...]:
-    return tuple(member.labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
 
 
 def _listed(lines: Sequence[str]) -> str:
@@ -236,13 +462,6 @@ def _where(member: Member) -> str:
     if labels.get("instance") and subject_text(labels) != labels["instance"]:
         name += f" on {code(labels['instance'], 120)}"
     return name
-
-
-def _since(incident: Incident, now: float) -> str:
-    if incident.open:
-        return f"since {slack_time(incident.since)} ({in_words(now - incident.since)})"
-    end = incident.ended_at
-    return f"{slack_time(incident.since)} to {slack_hour(end)}: *{in_words(end - incident.since)}*"
 
 
 def _acknowledged(incident: Incident) -> Iterator[str]:
@@ -280,11 +499,6 @@ def _shown_facts(incident: Incident) -> dict[str, str]:
     return {
         name: value for name, value in incident.facts.items() if incident.open or name not in FACTS_WHILE_OPEN
     }
-
-
-def _first_step(incident: Incident) -> list[Block]:
-    step = causes.first_step(incident, incident.lead)
-    return [section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []
 
 
 def _actions(incident: Incident, style: Style) -> list[Block]:
@@ -348,7 +562,11 @@ def _footer(incident: Incident) -> str:
     # An incident that ended before its message could be posted names its alerts nowhere else.
     parts = [listed([code(name, 80) for name in names], _MAX_ALERT_NAMES), f"incident `{incident.name}`"]
     if incident.recurrence:
-        parts.append(f"{_ordinal(incident.recurrence + 1)} incident of this model or server in 24 h")
+        number = incident.recurrence + 1
+        suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        if number % 100 in (11, 12, 13):
+            suffix = "th"
+        parts.append(f"{number}{suffix} incident of this model or server in 24 h")
     if owners := {
         member.labels["owner"] for member in incident.members.values() if member.labels.get("owner")
     }:
@@ -356,17 +574,8 @@ def _footer(incident: Incident) -> str:
     return " · ".join(parts)
 
 
-def _event_line(incident: Incident, event: Event, mention: str, others: int | None) -> str:
-    return f"{slack_time(event.at)}  {what_happened(incident, event, mention, others)}"
-
-
 def _digest_line(incident: Incident, now: float) -> str:
     line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
     if incident.open:
         return line + f"since {slack_time(incident.since)}"
     return line + f"{utc_time(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
-
-
-def _ordinal(number: int) -> str:
-    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"

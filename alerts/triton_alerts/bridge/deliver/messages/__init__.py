@@ -1,1 +1,0 @@
-"""What a Slack message about incidents contains."""
