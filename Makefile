@@ -67,7 +67,7 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only alertmanager --out alerts/generated/alertmanager
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
 	$(BIN)/python -m triton_slo.objective.schema > slo/objectives/objective.schema.json
-	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
+	$(BIN)/python -m triton_slo.metrics_page > docs/metrics.md
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 
 # kustomize applies only what a list names, so both folders get one.

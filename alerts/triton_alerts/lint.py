@@ -28,10 +28,9 @@ from promql_parser import (
 )
 
 from triton_exporter.catalogue import METRICS, Metric
-from triton_exporter.catalogue.external import bridge
 from triton_exporter.common.problem import Problem
 from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS
-from triton_slo import expression, names
+from triton_slo import bridge_series, expression, names
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
@@ -280,7 +279,7 @@ def _duplicates(rules: Sequence[AlertingRule]) -> Iterator[Problem]:
 
 _TARGET = frozenset({"instance", "job"})
 """Labels that Prometheus itself puts on every series."""
-_KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
+_KNOWN = {metric.name: metric for metric in (*METRICS, *bridge_series.METRICS)}
 
 
 def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from triton_exporter.catalogue import METRICS, Metric
-from triton_exporter.catalogue.external import bridge
 from triton_exporter.exposition.series_text import without_strings
+from triton_slo import bridge_series
 from triton_slo.alert_settings.signal_kinds import Signal
 
 MetricNames = Metric | str | Sequence[Metric | str]
@@ -52,7 +52,7 @@ def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
 _WORD = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
 _FAMILIES = {
     name: metric
-    for metric in (*METRICS, *bridge.METRICS)
+    for metric in (*METRICS, *bridge_series.METRICS)
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 }
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from alerts.proofs.proof_series import SERVER, series
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, state, triton
-from triton_exporter.catalogue.external import bridge, stack
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series
 
 Floats = npt.NDArray[np.float64]
 
@@ -268,7 +269,7 @@ class Fleet:
         self._add(stack.ALERTMANAGERS, prometheus, 1)
         alertmanager = {"instance": "alertmanager:9093", "job": "alertmanager"}
         self._add(stack.AM_INFO, alertmanager, 1)
-        slack = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
+        slack = {"instance": "bridge:9096", "job": bridge_series.BRIDGE_JOB}
         for labels in (prometheus, alertmanager, slack):
             self._add(stack.UP, labels, 1)
         # One mishap every few hours.
@@ -283,7 +284,7 @@ class Fleet:
             (stack.AM_FAILED, {**alertmanager, "integration": "webhook"}),
         ):
             self._add(metric, labels, rng.poisson(0.004, MINUTES + 1).cumsum())
-        self._add(bridge.OLDEST_UNDELIVERED_AGE, slack, np.where(rng.random(MINUTES + 1) < 0.1, 20, 0))
+        self._add(bridge_series.OLDEST_UNDELIVERED_AGE, slack, np.where(rng.random(MINUTES + 1) < 0.1, 20, 0))
 
 
 def _is(name: str, metric: object, labels: Mapping[str, str], *parts: str) -> bool:

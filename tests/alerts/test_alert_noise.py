@@ -19,8 +19,8 @@ from support.tools import promtools
 from triton_alerts.generate import artifacts
 from triton_alerts.lint import selectors
 from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
-from triton_exporter.catalogue.external import bridge, stack
-from triton_slo import names
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series, names
 from triton_slo.artifact import Artifact, Options
 from triton_slo.expression import parts
 from triton_slo.generate import artifacts as slo_artifacts
@@ -41,7 +41,7 @@ IDENTITY = (
 NOT_PLAYED = {
     str(series)
     for series in (
-        *(bridge.STORE_FAILURES, gpu.ECC_ERRORS, gpu.MODEL_LABEL_PROBLEM, gpu.REMAPPED_ROWS),
+        *(bridge_series.STORE_FAILURES, gpu.ECC_ERRORS, gpu.MODEL_LABEL_PROBLEM, gpu.REMAPPED_ROWS),
         *(gpu.ROW_REMAP_FAILED, gpu.ROW_REMAP_PENDING, gpu.THROTTLE_REASON, models.ENSEMBLE_STEP),
         *(models.MAX_QUEUE_DELAY, own.EXPECTED_FILE_VALID, own.LOG_READABLE, probe.REQUESTS),
         *(stack.AM_CONFIG_RELOADED, stack.COMPACTIONS_FAILED, stack.WAL_WRITES_FAILED),

@@ -13,8 +13,8 @@ from triton_alerts import lint
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import METRICS
-from triton_exporter.catalogue.external import bridge, stack
-from triton_slo import expression, names
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series, expression, names
 from triton_slo.indicators import BURN_ALERTS
 
 RUNBOOKS = ROOT / "alerts" / "runbooks"
@@ -40,7 +40,7 @@ def queries(page: str) -> list[str]:
 
 def known_names() -> set[str]:
     """Every series that the stack exposes, with the suffixes of histograms and summaries."""
-    names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | {
+    names = {metric.name for metric in (*METRICS, *bridge_series.METRICS)} | {
         text for name, text in vars(stack).items() if name.isupper()
     }
     compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]

@@ -23,7 +23,7 @@ from support.thorough import examples
 from support.tools import ROOT, amtools, promtools
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB
-from triton_exporter.catalogue.external.bridge import BRIDGE_JOB
+from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch.cli import main
 
 MONITORING = "tritonwatch-verify"

@@ -16,7 +16,7 @@ from support.kubernetes.kustomize import built, kustomized
 from support.kubernetes.schemas import is_core, operators, validate
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
-from triton_exporter.catalogue.external.bridge import BRIDGE_JOB
+from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch.cli import main
 
 OVERLAYS = (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from triton_exporter.catalogue import METRICS, state
-from triton_exporter.catalogue.external import bridge
 from triton_exporter.common.problem import Problem
+from triton_slo import bridge_series
 
 Json = Mapping[str, Any]
 _COLUMNS = 24
@@ -32,7 +32,7 @@ _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)[^}]*\}|\$([a-zA-Z_]\w*)")
 _FIXED_RANGE = re.compile(r"\b(?:rate|irate|increase)\([^()]*\[(?!\$__)\w+\]")
 _COUNTERS = {
     name
-    for metric in (*METRICS, *bridge.METRICS)
+    for metric in (*METRICS, *bridge_series.METRICS)
     for name in ((metric.name,) if metric.kind == "counter" else (metric.bucket, metric.count, metric.sum))
     if metric.kind in ("counter", "histogram")
 }

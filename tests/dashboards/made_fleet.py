@@ -17,8 +17,7 @@ import yaml
 from support.history import END, Series, backfilled, openmetrics, record
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, state, triton
-from triton_exporter.catalogue.external import bridge
-from triton_slo import names
+from triton_slo import bridge_series, names
 
 STEP = 15
 HOURS = 3
@@ -624,28 +623,28 @@ def _alerts() -> Iterator[Series]:
 
 
 def _bridge() -> Iterator[Series]:
-    labels = {"job": bridge.BRIDGE_JOB, "instance": "bridge:9096"}
+    labels = {"job": bridge_series.BRIDGE_JOB, "instance": "bridge:9096"}
 
     def steps(count: int) -> Points:
         return [(at, float(count) if at >= FAULT + 300 else 0.0) for at in TIMES]
 
-    yield bridge.RECEIVED.name, {**labels, "outcome": "opened"}, steps(4)
-    yield bridge.RECEIVED.name, {**labels, "outcome": "repeated"}, steps(2)
-    yield bridge.REJECTED.name, {**labels, "code": "400"}, steps(1)
-    yield bridge.STORE_FAILURES.name, labels, steps(1)
-    yield bridge.DELIVERED.name, {**labels, "kind": "root"}, steps(4)
-    yield bridge.DELIVERED.name, {**labels, "kind": "reply"}, steps(3)
-    yield bridge.SEND_FAILURES.name, {**labels, "error": "rate_limited"}, steps(1)
+    yield bridge_series.RECEIVED.name, {**labels, "outcome": "opened"}, steps(4)
+    yield bridge_series.RECEIVED.name, {**labels, "outcome": "repeated"}, steps(2)
+    yield bridge_series.REJECTED.name, {**labels, "code": "400"}, steps(1)
+    yield bridge_series.STORE_FAILURES.name, labels, steps(1)
+    yield bridge_series.DELIVERED.name, {**labels, "kind": "root"}, steps(4)
+    yield bridge_series.DELIVERED.name, {**labels, "kind": "reply"}, steps(3)
+    yield bridge_series.SEND_FAILURES.name, {**labels, "error": "rate_limited"}, steps(1)
     yield (
-        bridge.OLDEST_UNDELIVERED_AGE.name,
+        bridge_series.OLDEST_UNDELIVERED_AGE.name,
         labels,
         _gauge(lambda at: 4.0 if FAULT + 300 <= at < FAULT + 420 else 0.0),
     )
-    yield bridge.UNDELIVERED.name, labels, _gauge(0)
-    yield bridge.OPEN_INCIDENTS.name, {**labels, "severity": "critical"}, steps(4)
-    yield bridge.HEARTBEAT.name, labels, [(at, at - 40.0) for at in TIMES]
-    yield bridge.ACTIONS.name, {**labels, "action": "acknowledge", "outcome": "done"}, steps(1)
-    yield bridge.ENRICHMENT_FAILURES.name, {**labels, "source": "prometheus"}, steps(1)
+    yield bridge_series.UNDELIVERED.name, labels, _gauge(0)
+    yield bridge_series.OPEN_INCIDENTS.name, {**labels, "severity": "critical"}, steps(4)
+    yield bridge_series.HEARTBEAT.name, labels, [(at, at - 40.0) for at in TIMES]
+    yield bridge_series.ACTIONS.name, {**labels, "action": "acknowledge", "outcome": "done"}, steps(1)
+    yield bridge_series.ENRICHMENT_FAILURES.name, {**labels, "source": "prometheus"}, steps(1)
     for integration in ("webhook", "email"):
         yield (
             "alertmanager_notifications_failed_total",

@@ -21,13 +21,13 @@ from prometheus_client.registry import Collector
 from triton_alerts.bridge.incidents.history import list_incidents, to_json
 from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_exporter.catalogue.external import bridge
 from triton_exporter.catalogue.metric import Metric
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.http.certificates import ReloadedTls, ServerCertificates
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import RefusedError, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig
+from triton_slo import bridge_series
 from triton_slo.names import SEVERITIES, SEVERITY
 
 HEARTBEAT_VALUE = "heartbeat"
@@ -38,15 +38,17 @@ class Instruments:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
-        self.received = self._counter(bridge.RECEIVED, bridge.OUTCOMES)
-        self.rejected = self._counter(bridge.REJECTED, ("400", "401", "413"))
-        self.store_failures = self._counter(bridge.STORE_FAILURES)
-        self.delivered = self._counter(bridge.DELIVERED, bridge.MESSAGE_KINDS)
-        self.failed = self._counter(bridge.SEND_FAILURES, bridge.ERROR_KINDS)
-        self.unconfirmed = self._counter(bridge.IN_DOUBT, ("found", "resent"))
-        self.actions = self._counter(bridge.ACTIONS)
-        self.enrichment_failures = self._counter(bridge.ENRICHMENT_FAILURES, bridge.EVIDENCE_SOURCES)
-        self._gauge(bridge.BUILD_INFO).labels(installed_version("unknown")).set(1)
+        self.received = self._counter(bridge_series.RECEIVED, bridge_series.OUTCOMES)
+        self.rejected = self._counter(bridge_series.REJECTED, ("400", "401", "413"))
+        self.store_failures = self._counter(bridge_series.STORE_FAILURES)
+        self.delivered = self._counter(bridge_series.DELIVERED, bridge_series.MESSAGE_KINDS)
+        self.failed = self._counter(bridge_series.SEND_FAILURES, bridge_series.ERROR_KINDS)
+        self.unconfirmed = self._counter(bridge_series.IN_DOUBT, ("found", "resent"))
+        self.actions = self._counter(bridge_series.ACTIONS)
+        self.enrichment_failures = self._counter(
+            bridge_series.ENRICHMENT_FAILURES, bridge_series.EVIDENCE_SOURCES
+        )
+        self._gauge(bridge_series.BUILD_INFO).labels(installed_version("unknown")).set(1)
         self.registry.register(_StoreState(store, clock))
 
     def count(self, what: str, kind: str) -> None:
@@ -56,7 +58,7 @@ class Instruments:
 
     def show_socket(self, connected: Callable[[], bool]) -> None:
         """Expose whether buttons work; without this the series is absent."""
-        self._gauge(bridge.SOCKET_CONNECTED).set_function(lambda: float(connected()))
+        self._gauge(bridge_series.SOCKET_CONNECTED).set_function(lambda: float(connected()))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -85,18 +87,18 @@ class _StoreState(Collector):
     def _collected(self) -> Iterable[GaugeMetricFamily]:
         undelivered, oldest = self._store.outbox.backlog()
         age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
-        yield _gauge_family(bridge.OLDEST_UNDELIVERED_AGE, age)
-        yield _gauge_family(bridge.UNDELIVERED, undelivered)
+        yield _gauge_family(bridge_series.OLDEST_UNDELIVERED_AGE, age)
+        yield _gauge_family(bridge_series.UNDELIVERED, undelivered)
         count = self._store.incidents.count_open()
         family = GaugeMetricFamily(
-            str(bridge.OPEN_INCIDENTS), bridge.OPEN_INCIDENTS.help, labels=["severity"]
+            str(bridge_series.OPEN_INCIDENTS), bridge_series.OPEN_INCIDENTS.help, labels=["severity"]
         )
         for severity in SEVERITIES[:-1]:
             family.add_metric([severity], count.get(severity, 0))
         yield family
         if heartbeat := self._store.values.get(HEARTBEAT_VALUE):
-            yield _gauge_family(bridge.HEARTBEAT, float(heartbeat))
-        yield _gauge_family(bridge.DATABASE_SIZE, self._size())
+            yield _gauge_family(bridge_series.HEARTBEAT, float(heartbeat))
+        yield _gauge_family(bridge_series.DATABASE_SIZE, self._size())
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()

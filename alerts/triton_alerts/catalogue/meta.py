@@ -6,8 +6,8 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
-from triton_exporter.catalogue.external import bridge, stack
-from triton_slo import links
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series, links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.alert_threshold import AlertThreshold
 
@@ -244,7 +244,7 @@ max by (cluster, instance) (
 BRIDGE = (
     _meta_alert(
         name="AlertBridgeDown",
-        expr=f'{stack.UP}{{job="{bridge.BRIDGE_JOB}"}} == 0',
+        expr=f'{stack.UP}{{job="{bridge_series.BRIDGE_JOB}"}} == 0',
         severity="critical",
         for_="2m",
         keep_firing_for="1m",
@@ -267,7 +267,7 @@ BRIDGE = (
         action="Check triton_alert_bridge_send_failures_total by error, the bot token, and Slack's "
         "status page.",
         cause_from=Lookup(
-            f"sum by (error) (increase({bridge.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
+            f"sum by (error) (increase({bridge_series.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
             ("instance",),
             "error",
         ),
@@ -275,7 +275,7 @@ BRIDGE = (
     ),
     _meta_alert(
         name="AlertBridgeStoreFailing",
-        expr=f"increase({bridge.STORE_FAILURES}[5m]) > 0",
+        expr=f"increase({bridge_series.STORE_FAILURES}[5m]) > 0",
         severity="critical",
         keep_firing_for="5m",
         summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",

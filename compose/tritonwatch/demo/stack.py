@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from triton_exporter.catalogue.external.bridge import BRIDGE_JOB
+from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch import cli, files
 from tritonwatch.local.grafana_server import grafana_child
 from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines, listener

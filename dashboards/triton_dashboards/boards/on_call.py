@@ -23,8 +23,8 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric
-from triton_exporter.catalogue.external import bridge, stack
-from triton_slo import links
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series, links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -107,13 +107,13 @@ def _incident_panels(tuning: Tuning) -> tuple[Panel, ...]:
         Stat(
             "Open incidents",
             "Incidents of the bridge that have not ended.",
-            f"sum({bridge.OPEN_INCIDENTS})",
+            f"sum({bridge_series.OPEN_INCIDENTS})",
             displays.COUNT.when_empty("No bridge"),
         ),
         Stat(
             "Undelivered",
             "Incidents with a message that Slack has not accepted yet.",
-            f"sum({bridge.UNDELIVERED})",
+            f"sum({bridge_series.UNDELIVERED})",
             displays.FAULTS.when_empty("No bridge"),
         ),
         Stat(
@@ -125,7 +125,7 @@ def _incident_panels(tuning: Tuning) -> tuple[Panel, ...]:
         Stat(
             "Bridge Watchdog",
             "Time since the bridge last received a Watchdog notification from Alertmanager.",
-            f"time() - max({bridge.HEARTBEAT})",
+            f"time() - max({bridge_series.HEARTBEAT})",
             Display(
                 "s",
                 0,
@@ -194,9 +194,9 @@ def _delivery() -> tuple[Panel, ...]:
             "Notifications received",
             "Notifications that Alertmanager sent to the bridge.",
             {
-                "{{outcome}}": _increase_by(bridge.RECEIVED, "outcome"),
-                "refused with {{code}}": _increase_by(bridge.REJECTED, "code"),
-                "not stored": _increase_by(bridge.STORE_FAILURES, "job"),
+                "{{outcome}}": _increase_by(bridge_series.RECEIVED, "outcome"),
+                "refused with {{code}}": _increase_by(bridge_series.REJECTED, "code"),
+                "not stored": _increase_by(bridge_series.STORE_FAILURES, "job"),
             },
             replace(none, no_value="No bridge", styles=refused),
             bars=True,
@@ -205,7 +205,7 @@ def _delivery() -> tuple[Panel, ...]:
         TimeSeries(
             "Messages delivered",
             "Messages that Slack accepted.",
-            {"{{kind}}": _increase_by(bridge.DELIVERED, "kind")},
+            {"{{kind}}": _increase_by(bridge_series.DELIVERED, "kind")},
             none,
             bars=True,
             width=8,
@@ -213,7 +213,7 @@ def _delivery() -> tuple[Panel, ...]:
         TimeSeries(
             "Failed requests to Slack",
             "Requests to Slack that failed and are retried.",
-            {"{{error}}": _increase_by(bridge.SEND_FAILURES, "error")},
+            {"{{error}}": _increase_by(bridge_series.SEND_FAILURES, "error")},
             failures,
             bars=True,
             width=8,
@@ -230,7 +230,7 @@ def _delivery() -> tuple[Panel, ...]:
             "Missing evidence",
             "Queries for evidence (Prometheus, exporters) that were not answered in time, so that a page "
             "was posted without it.",
-            {"{{source}}": _increase_by(bridge.ENRICHMENT_FAILURES, "source")},
+            {"{{source}}": _increase_by(bridge_series.ENRICHMENT_FAILURES, "source")},
             replace(displays.FAILURES, no_value="None", shade="orange"),
             bars=True,
         ),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from triton_exporter.catalogue import METRICS
-from triton_exporter.catalogue.external import bridge, stack
+from triton_exporter.catalogue.external import stack
 
 _NAMES = frozenset(
     name
-    for metric in (*METRICS, *bridge.METRICS)
+    for metric in METRICS
     if metric.name.startswith("triton_")
     for name in (metric.name, metric.name.removesuffix("_total"), metric.bucket, metric.sum, metric.count)
 ) | {stack.UP, "ALERTS", "ALERTS_FOR_STATE"}
 
-_PREFIXES = ("scrape_", "slo:")
-"""Prefixes of the series that Prometheus adds to each scrape and of those that the rules record."""
+_PREFIXES = ("scrape_", "slo:", "triton_alert_bridge_")
+"""Prefixes of the series that Prometheus adds to each scrape, that the rules record, and that the bridge has."""
 
 _RECORDED = ":triton_"
 """Part of the names of all other series that the rules record, as in model:triton_..."""

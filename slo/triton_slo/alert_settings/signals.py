@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_exporter.catalogue import gpu, llm, models, own, triton
-from triton_exporter.catalogue.external import bridge
+from triton_slo import bridge_series
 from triton_slo.alert_settings.alert_threshold import AlertThreshold
 from triton_slo.alert_settings.signal_kinds import Age, Share, Signal, Tail
 
@@ -125,7 +125,7 @@ UNDELIVERED_AGE = Age(
         "Slack asks to wait up to a minute when its rate limit is reached, and one retry follows: what is older "
         "does not wait for a limit.",
     ),
-    bridge.OLDEST_UNDELIVERED_AGE,
+    bridge_series.OLDEST_UNDELIVERED_AGE,
 )
 
 SIGNALS: tuple[Signal, ...] = (

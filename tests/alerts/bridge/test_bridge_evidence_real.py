@@ -21,7 +21,7 @@ from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.stack.demo_run import TIME_SCALE, port_base
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
-from triton_exporter.catalogue.external.bridge import EVIDENCE_SOURCES
+from triton_slo.bridge_series import EVIDENCE_SOURCES
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.local.process import Child

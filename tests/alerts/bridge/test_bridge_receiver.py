@@ -34,9 +34,9 @@ from triton_alerts.bridge.receiver import (
     listen,
 )
 from triton_alerts.bridge.settings import Secret
-from triton_exporter.catalogue.external.bridge import METRICS, RECEIVED
 from triton_exporter.http.certificates import ServerCertificates
 from triton_exporter.http.server import RefusedError, Server
+from triton_slo.bridge_series import METRICS, RECEIVED
 from tritonwatch.cli import main
 
 

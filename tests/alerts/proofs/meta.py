@@ -5,7 +5,8 @@ from __future__ import annotations
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from alerts.proofs.proof_series import NOBODY, SERVER, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
-from triton_exporter.catalogue.external import bridge, stack
+from triton_exporter.catalogue.external import stack
+from triton_slo import bridge_series
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": "prometheus"}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
@@ -13,7 +14,7 @@ _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo
 _ALERTMANAGER = {"instance": "10.0.0.7:9093", "job": "alertmanager-main"}
 _SIDECAR = {**_ALERTMANAGER, "instance": "10.0.0.7:8080"}
 _WEBHOOK = {**_ALERTMANAGER, "integration": "webhook"}
-_BRIDGE = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
+_BRIDGE = {"instance": "bridge:9096", "job": bridge_series.BRIDGE_JOB}
 _UP = series(stack.UP)
 _SUCCESS = series(own.LAST_SUCCESS)
 _LIVE = series(state.SERVER_LIVE)
@@ -30,9 +31,9 @@ _AM_ERRORS = series(stack.SEND_ERRORS, _PROMETHEUS, alertmanager="http://10.0.0.
 _AM_RELOADED = series(stack.AM_CONFIG_RELOADED, _ALERTMANAGER)
 _AM_FAILED = series(stack.AM_FAILED, _WEBHOOK, reason="serverError")
 _BRIDGE_UP = series(stack.UP, _BRIDGE)
-_OLDEST = series(bridge.OLDEST_UNDELIVERED_AGE, _BRIDGE)
-_SLACK = series(bridge.SEND_FAILURES, _BRIDGE, error="rate_limited")
-_STORE = series(bridge.STORE_FAILURES, _BRIDGE)
+_OLDEST = series(bridge_series.OLDEST_UNDELIVERED_AGE, _BRIDGE)
+_SLACK = series(bridge_series.SEND_FAILURES, _BRIDGE, error="rate_limited")
+_STORE = series(bridge_series.STORE_FAILURES, _BRIDGE)
 
 _COMPACTIONS = series(stack.COMPACTIONS_FAILED, _PROMETHEUS)
 

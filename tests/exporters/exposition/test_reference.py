@@ -13,7 +13,7 @@ import pytest
 
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import METRICS
-from triton_exporter.reference import page
+from triton_slo.metrics_page import page
 from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 

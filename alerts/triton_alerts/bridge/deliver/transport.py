@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triton_alerts.bridge.deliver.messages import Message
-from triton_exporter.catalogue.external.bridge import ErrorKind
+from triton_slo.bridge_series import ErrorKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The page that lists every series, made from the catalogue: `python -m triton_exporter.reference`."""
+"""The page that lists every series, made from the catalogue: `python -m triton_slo.metrics_page`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, state, triton
-from triton_exporter.catalogue.external import bridge
+from triton_slo import bridge_series
 
 _HEAD = """\
 # List of metrics
@@ -32,7 +32,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
     ("Triton", "Triton's own, relayed.", triton),
     ("Language models", "Of Triton's TensorRT-LLM and vLLM backends, relayed.", llm),
     ("The exporter itself", "", own),
-    ("The alert bridge", "Of `tritonwatch bridge`.", bridge),
+    ("The alert bridge", "Of `tritonwatch bridge`.", bridge_series),
 )
 
 
