@@ -10,7 +10,7 @@ the intervals of scrapes and evaluations are, and late samples and pauses of up 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from triton_exporter.common.duration import DAY, parse_seconds
@@ -39,6 +39,45 @@ SECONDS_OF_A_TICKET = 600
 """Server-seconds not ready that a ticket needs: a rolling restart of a few servers is none."""
 _DAY, _THREE_DAYS = "1d", "3d"
 _FAILURES_TO_CALL_SPENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """When the alert of a tier fires. `rules` writes it in PromQL; a backtest computes it from events."""
+
+    windows: tuple[str, ...]
+    """In each of them the budget burns faster than `factor`; the first is the longest."""
+    factor: float
+    failures: float = 0
+    """Bad events of the first window are more than this."""
+    z: float = 0
+    """The first window burns by more than so many standard deviations of chance."""
+    beyond_stated_error: bool = False
+    """An estimated share burns in the first window also if it is wrong by its stated error."""
+    most_servers_now: bool = False
+    """More than half of the servers fail now."""
+    for_: str = ""
+    keep_firing_for: str = ""
+
+
+def condition(plan: Plan, tier: Tier) -> Condition:
+    """Return when the alert of a tier fires."""
+    alerting, factor, page = plan.objective.alerting, plan.factor(tier), plan.pages(tier)
+    keep = KEEP_PAGING if page else KEEP_TICKET
+    if plan.objective.indicator.counts_time:
+        if page:
+            return Condition((tier.short,), factor, most_servers_now=True, for_="1m", keep_firing_for=keep)
+        return Condition((tier.long, tier.short), factor, SECONDS_OF_A_TICKET, keep_firing_for=keep)
+    # At the very pace that the target allows, chance alone exceeds it half of the time.
+    z = NormalDist().inv_cdf(alerting.confidence) if factor <= SUSTAINABLE else 0.0
+    return Condition(
+        (tier.long, tier.short),
+        factor,
+        alerting.min_failures - SLACK if alerting.min_failures else 0,
+        max(0.0, z),
+        page and plan.measure.stated_error is not None,
+        keep_firing_for=keep,
+    )
 
 
 def groups(plan: Plan) -> tuple[Group, Group]:
@@ -105,7 +144,7 @@ def _growth(plan: Plan) -> Iterator[Rule]:
         plan.measure.error,
         names.SERVER,
         labels={**plan.identity, names.EVENT: names.ERROR},
-        comment="What each server has counted so far: bad events, and all events.",
+        comment=f"What each server has counted so far: bad events, and all events. {plan.measure.comment}".strip(),
     )
     yield Rule(plan.measure.total, names.SERVER, labels={**plan.identity, names.EVENT: names.TOTAL})
     same_server = on((*plan.scope.server_labels, names.EVENT))
@@ -120,12 +159,18 @@ def _growth(plan: Plan) -> Iterator[Rule]:
         f") and {on(group)} {server}",
         names.COUNTER,
         labels=plan.labels,
-        comment="Events of the whole group: those so far, plus what each server has counted since the last "
-        "evaluation (or since it restarted; a server that is seen first adds 0). Nothing is lost in a pause of less "
-        "than 1h. After a longer one it begins again at 0, which `increase` takes for a restart: only the events "
-        "within the pause are missing.",
+        comment="Events of the whole group, added up line by line: the sum so far; what each server has counted "
+        "since the last evaluation; all that it has counted, if it restarted; 0, if it is seen first. `or` adds only "
+        "servers that no line above has, and `offset 1s` reads the last evaluation instead of this one. Nothing is "
+        "lost in a pause of less than 1h. After a longer one it begins again at 0, which `increase` takes for a "
+        "restart: only the events within the pause are missing.",
     )
-    yield Rule(server, names.SEEN, labels=plan.identity, comment="What of it is in the sum.")
+    yield Rule(
+        server,
+        names.SEEN,
+        labels=plan.identity,
+        comment="What is in the sum now: the next evaluation adds only what is more.",
+    )
 
 
 def _seconds(plan: Plan) -> Iterator[Rule]:
@@ -152,7 +197,8 @@ def _seconds(plan: Plan) -> Iterator[Rule]:
         f"{added}\n+ (last_over_time({names.COUNTER}{own}[1h] offset 1s) or 0 * {now})",
         names.COUNTER,
         labels=plan.labels,
-        comment=f"Seconds of all of them: {number(interval)} more at each evaluation.",
+        comment=f"Seconds of all of them: {number(interval)} for each at every evaluation, added to those of the "
+        "last one (`offset 1s`), at first to 0.",
     )
 
 
@@ -205,8 +251,8 @@ def _budget(plan: Plan) -> Iterator[Rule]:
         _by_override(plan, error_budget(objective.target), overrides, f"{names.COUNTER}{plan.own} or {long}"),
         names.ERROR_BUDGET_RATIO,
         labels=plan.labels,
-        comment="The share of events that may fail, of each group"
-        + (": the first line that has the group." if overrides else "."),
+        comment="The share of events that may fail, of each group that is counted or still has events in the "
+        "longest window" + (": the first line that has the group." if overrides else "."),
     )
 
 
@@ -265,7 +311,8 @@ def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
         f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
         names.COUNTER_SINCE,
         labels=plan.labels,
-        comment="Since when the group is counted: no window reaches further back.",
+        comment="Unix time since which the group is counted. Events before it are in no window: one that is longer "
+        "covers only the time since then.",
     )
     if objective.calendar is not None:
         return
@@ -331,62 +378,51 @@ def burn_condition(plan: Plan, tier: Tier) -> str:
 
 def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
     """Return the expression of a tier, and what it means in a sentence."""
-    objective, own = plan.objective, plan.own
-    time, page = objective.indicator.counts_time, plan.pages(tier)
-    limit = f"> {number(plan.factor(tier))} * {names.ERROR_BUDGET_RATIO}{own}"
-    long, short = share(plan, tier.long), share(plan, tier.short)
-    failed = f"and ignoring ({names.EVENT}) {events(plan, canonical(tier.long), names.ERROR)}"
-    if time and page:
+    own, asked = plan.own, condition(plan, tier)
+    budget, ignoring = f"{names.ERROR_BUDGET_RATIO}{own}", f"ignoring ({names.EVENT})"
+    limit = f"> {number(asked.factor)} * {budget}"
+    first, longest = share(plan, asked.windows[0]), canonical(asked.windows[0])
+    lines = [f"{share(plan, window)} {limit}" for window in asked.windows]
+    comment = "The long and the short window burn" if asked.failures else "Both windows burn"
+    if asked.most_servers_now:
         error, total = (
             f"{names.SERVERS_NOW}{own.equal(names.EVENT, event)}" for event in (names.ERROR, names.TOTAL)
         )
-        ignoring = f"ignoring ({names.EVENT})"
-        lines = [f"{short} {limit}", f"and {ignoring} {error} / {ignoring} {total} > 0.5"]
-        comment = "The last minutes burn, and more than half of the servers are not ready now."
-    elif time:
-        lines = [f"{long} {limit}", f"and {short} {limit}", f"{failed} > {SECONDS_OF_A_TICKET}"]
-        comment = "The long and the short window burn, and servers were not ready for ten minutes in all."
-    else:
-        if (
-            plan.factor(tier) <= SUSTAINABLE
-            and (z := NormalDist().inv_cdf(objective.alerting.confidence)) > 0
-        ):
-            # At the very pace that the target allows, chance alone exceeds it half of the time.
-            events_in_all = events(plan, canonical(tier.long), names.TOTAL)
-            budget = f"{names.ERROR_BUDGET_RATIO}{own}"
-            long = f"{long} - {z:.3f} * sqrt({budget} / ignoring ({names.EVENT}) {events_in_all})"
-        least = objective.alerting.min_failures
-        lines = [f"{share(plan, tier.long)} {limit}"]  # the value in texts
-        lines += [f"and {long} {limit}"] if long != share(plan, tier.long) else []
-        lines += [f"and {short} {limit}"]
-        lines += [f"{failed} > {number(least - SLACK)}"] if least else []
-        if page and plan.measure.stated_error is not None:
-            stated = plan.measure.stated_error(plan.clock.text("1h"))
-            group = on(objective.group_by)
-            lines.append(f"unless {group} {long} - {group} ({stated}) <= {group} {limit[2:]}")
-        comment = (
-            f"The long and the short window burn, and at least {least} events failed."
-            if least
-            else "Both windows burn."
+        lines.append(f"and {ignoring} {error} / {ignoring} {total} > 0.5")
+        comment = "The last minutes burn, and more than half of the servers are not ready now"
+    if asked.z:
+        by_chance = f"{asked.z:.3f} * sqrt({budget} / {ignoring} {events(plan, longest, names.TOTAL)})"
+        first = f"{first} - {by_chance}"
+        lines.insert(1, f"{first} {limit}")  # the value of the first line is the one in texts
+    lines[1:] = [line if line.startswith("and ") else f"and {line}" for line in lines[1:]]
+    if asked.failures:
+        lines.append(
+            f"and {ignoring} {events(plan, longest, names.ERROR)} > {number(asked.failures)}",
         )
-        if long != share(plan, tier.long):
-            comment += (
-                f" Chance alone would explain it in {1 - objective.alerting.confidence:.0%} of cases at most."
-            )
-        if page and plan.measure.stated_error is not None:
-            comment += " An estimate must burn beyond its stated error."
+        comment += (
+            ", and servers were not ready for ten minutes in all"
+            if plan.objective.indicator.counts_time
+            else f", and at least {plan.objective.alerting.min_failures} events failed"
+        )
+    comment += "."
+    if asked.z:
+        comment += f" Chance alone would explain it in {1 - plan.objective.alerting.confidence:.0%} of cases at most."
+    if asked.beyond_stated_error:
+        assert plan.measure.stated_error is not None
+        stated, group = plan.measure.stated_error(plan.clock.text(longest)), on(plan.objective.group_by)
+        lines.append(f"unless {group} {first} - {group} ({stated}) <= {group} {limit[2:]}")
+        comment += " An estimate must burn beyond its stated error."
     return "\n".join(lines) + _unless_excluded(plan), comment
 
 
 def _burn_alert(plan: Plan, tier: Tier) -> Rule:
-    objective = plan.objective
-    time, page = objective.indicator.counts_time, plan.pages(tier)
+    objective, asked = plan.objective, condition(plan, tier)
     expr, comment = _condition(plan, tier)
     return Rule(
         expr,
         alert=objective.burn_alert,
-        for_=plan.clock.text("1m", 1) if time and page else "",
-        keep_firing_for=plan.clock.text(KEEP_PAGING if page else KEEP_TICKET, 1),
+        for_=asked.for_ and plan.clock.text(asked.for_, 1),
+        keep_firing_for=plan.clock.text(asked.keep_firing_for, 1),
         labels=_alert_labels(
             plan,
             plan.severity(tier),
@@ -440,7 +476,8 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
             plan,
             ticket,
             f"{mine} < 0\n"
-            f"and ignoring ({names.EVENT}) {names.COUNTER}{own.equal(names.EVENT, names.ERROR)} > {failed}\n"
+            f"and ignoring ({names.EVENT}) {events(plan, objective.window.nominal, names.ERROR)} > {failed}\n"
+            f"and {on(objective.group_by)} {names.COUNTER}{own}\n"
             f"unless {yesterday} < 0\n"
             f"unless {on(objective.group_by)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
             f"the error budget of {objective.name} is spent, and no burn alert fired",

@@ -1,6 +1,8 @@
 """Replay of an objective's alerts over a history: which of them would have fired, and what was left of the budget.
 
-The alerts are those of `triton_slo.rules`, with the same windows and numbers; a test plays both on the same series.
+What an alert asks is one value for both, `rules.Condition`; a test plays rules and replay on the same random series.
+Prometheus cannot be asked instead: a history may be a file, and a target or threshold that was never in force, or a
+time before the rules were loaded, has no recorded series.
 All series of a chunk are worked on at once; a window's events are the difference of two running sums.
 """
 
@@ -10,7 +12,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from triton_slo import rules
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import Flags, History, Matrix
 from triton_slo.objective.exclusion import Span
-from triton_slo.objective.model import SUSTAINABLE, Objective, Tier
+from triton_slo.objective.model import Objective, Tier
 from triton_slo.objective.periods import period_at
 from triton_slo.plan import Plan
 
@@ -125,24 +126,24 @@ class Replayed:
         return replace(history, bad=np.where(out, 0.0, history.bad), total=np.where(out, 0.0, history.total))
 
     def _firing(self, chunk: _Chunk, tier: Tier) -> Flags:
-        """Return for each step whether a tier's alert fires: the condition of `rules`, in arrays."""
-        plan, factor = self.plan, self.plan.factor(tier)
-        time, page = self.objective.indicator.counts_time, plan.pages(tier)
-        long, short = (plan.clock.real(window) for window in (tier.long, tier.short))
-        burning = chunk.burns(short, factor)
-        if time and page:
-            pending = chunk.steps(plan.clock.real("1m", 1)) + 1
-            unready = chunk.mostly_failing() & burning
-            burning = last(running(unready), pending) >= pending
-        elif burning.any():
-            alerting = self.objective.alerting
-            chance = factor <= SUSTAINABLE and not time
-            z = NormalDist().inv_cdf(alerting.confidence) if chance else 0.0
-            least = rules.SECONDS_OF_A_TICKET if time else alerting.min_failures - rules.SLACK
-            burning = burning & chunk.burns(long, factor, z) & (chunk.failures(long) > least)
-            if page:
-                burning = burning & ~chunk.within_error(long, factor, plan.clock.real("1h"))
-        keep = chunk.steps(plan.clock.real(rules.KEEP_PAGING if page else rules.KEEP_TICKET, 1))
+        """Return for each step whether a tier's alert fires."""
+        asked, clock = rules.condition(self.plan, tier), self.plan.clock
+        longest, *others = map(clock.real, asked.windows)
+        burning: Flags = np.ones(chunk.shape, dtype=bool)
+        for window in reversed(others):  # a short window seldom burns
+            burning &= chunk.burns(window, asked.factor)
+        if burning.any():
+            burning &= chunk.burns(longest, asked.factor, asked.z) & (
+                chunk.failures(longest) > asked.failures
+            )
+        if asked.most_servers_now:
+            burning &= chunk.mostly_failing()
+        if asked.beyond_stated_error and burning.any():
+            burning &= ~chunk.within_error(longest, asked.factor)
+        if asked.for_:
+            pending = chunk.steps(clock.real(asked.for_, 1)) + 1
+            burning = last(running(burning), pending) >= pending
+        keep = chunk.steps(clock.real(asked.keep_firing_for, 1))
         kept: Flags = last(running(burning), keep + 1) > 0 if burning.any() else burning
         return kept
 
@@ -177,11 +178,11 @@ class _Chunk:
         failing: Flags = np.nan_to_num(bad) > 0.5 * np.nan_to_num(total)
         return failing
 
-    def within_error(self, seconds: float, factor: float, stated_seconds: float) -> Flags:
+    def within_error(self, seconds: float, factor: float) -> Flags:
         """Return where the share burns so fast only if the estimate is not wrong by its stated error."""
         if self._error is None:
             return np.zeros(self.shape, dtype=bool)
-        steps = self.steps(stated_seconds)
+        steps = self.steps(seconds)
         times = last(running(~np.isnan(self._error)), steps)
         error = last(running(self._error), steps) / np.maximum(times, 1)
         bad, total = self.failures(seconds), last(self._total, self.steps(seconds))

@@ -66,10 +66,12 @@ class HistogramIndicator(TimedIndicator):
         """Count requests over the threshold, and those that `also_failed`."""
         assert threshold is not None
         error, total = in_buckets(self.histogram, threshold, scope)
+        comment = "The count less the bucket at the threshold is what took longer."
         if failed := self.also_failed(scope):
             # Without the bucket nothing else is counted, and a rejection must not be all there is.
             bucket = scope.series(self.histogram.bucket, le_matcher(threshold))
             error, total = (f"{counted}\nor ({failed}) and {scope.on} {bucket}" for counted in (error, total))
+            comment += " After `or`: those that failed before they were measured, which no histogram has."
         exported = scope.present(state.DISTRIBUTION_SOURCE, f"signal={quote(self.signal)}")
         fed = (
             f"max by ({', '.join((*scope.group_by, 'source'))}) "
@@ -82,6 +84,7 @@ class HistogramIndicator(TimedIndicator):
             (no_bucket(self.histogram, threshold, scope), no_histogram(self.histogram, exported, scope)),
             estimate_error(self.signal, self.histogram, threshold, scope),
             stated_error(self.signal, threshold, scope),
+            comment,
         )
 
     def buckets(self, scope: Scope) -> tuple[str, float]:

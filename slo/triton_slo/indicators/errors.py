@@ -93,6 +93,8 @@ class Errors(GatewayIndicator):
                 (_groups_by_backend(scope, "unless"), BACKEND_COUNTERS),
                 *([(untraced(scope), UNTRACED_QUEUE)] if sees_full else []),
             ),
+            comment="The empty reason at the end is that of a Triton before 24.07, which states none; `or 0` is for "
+            "servers without a failure.",
         )
 
     @property

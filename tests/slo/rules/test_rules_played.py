@@ -520,17 +520,26 @@ def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path)
 
 def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path) -> None:
     """A steady leak with less than three days left, and a budget that was spent in silence."""
-    hour = {"leak": (0.05, 0.0009), "half left": (0.6, 0.0009), "ended": (0.1, 0.0), "spent": (0.05, 0.0015)}
+    hour = {
+        "leak": (0.05, 0.0009),
+        "half left": (0.6, 0.0009),
+        "ended": (0.1, 0.0),
+        "spent": (0.05, 0.0015),
+        "few failures": (0.05, 0.0015),
+    }
     world, length = World(), 5 * 24
     labels = {"slo": "errors", "indicator": "errors", "version": "1"}
     for model, (left, each) in hour.items():
         budget = [
-            left + each * (length - at) - (each * 80 if model == "spent" and at > 100 else 0)
+            left + each * (length - at) - (each * 80 if each == 0.0015 and at > 100 else 0)
             for at in range(length)
         ]
         world.put(names.PERIOD_BUDGET_REMAINING, budget, **labels, model=model)
         for event in (names.ERROR, names.TOTAL):
-            world.put(names.COUNTER, [1000] * length, **labels, model=model, event=event)
+            # Failures before the period are none of its own.
+            grown = [1000 + (0 if model == "few failures" else at) for at in range(length)]
+            for name in (names.COUNTER, names.COPY):
+                world.put(name, grown, **labels, model=model, event=event)
     (text,) = (a.text for a in artifacts([objective("errors")], Options()) if a.name == "slo-errors.yml")
     alerts = [
         {key: value for key, value in rule.items() if key != "annotations"}
@@ -559,6 +568,7 @@ def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path)
     }
     assert {(names.NEARLY_SPENT_ALERT, "leak"), (names.SPENT_ALERT, "spent")} <= fired
     assert not {model for _, model in fired} & {"half left", "ended"}
+    assert (names.SPENT_ALERT, "few failures") not in fired
 
 
 def test_an_alert_says_how_many_in_plain_numbers(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ class Measure:
     """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
     stated_error: Callable[[str], str] | None = None
     """PromQL for the error of a window's share as the exporter states it, of groups for which it stated one."""
+    comment: str = ""
+    """What a reader of the counters' PromQL has to know."""
 
     @property
     def possible_sources(self) -> frozenset[str]:
@@ -115,6 +117,7 @@ def either(parts: Sequence[Measure], on_group: str) -> Measure:
         tuple(setting for part in parts for setting in part.wrong_settings),
         first([part.estimate_error for part in parts]),
         first([part.stated_error for part in parts]),
+        parts[0].comment,
     )
 
 
