@@ -24,18 +24,16 @@ def _rate_ratio(part: object, whole: object) -> str:
     return f"{_rate_by_version(part)} / ({_rate_by_version(whole)} > 0)"
 
 
-_VERSIONS = '{version!=""}'
 QUERIES: Mapping[str, str] = {
     "ready": f"min {_BY} ({state.MODEL_READY})",
     "requests_per_second": _rate_by_version(triton.REQUEST_SUCCESS),
     "mean_latency_seconds": f"{_rate_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
     "queue_share": _rate_ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
     "batch_size": _rate_ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
-    # Readiness is of models, and has no version.
-    "burn_rate": f"max {_BY} ({names.sli_error('5m')}{_VERSIONS} / {names.ERROR_BUDGET_RATIO})",
-    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING}{_VERSIONS})",
+    "burn_rate": f"max {_BY} ({names.sli_error('5m')} / {names.ERROR_BUDGET_RATIO})",
+    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING})",
 }
-"""Column -> PromQL, one value per model and version."""
+"""Column -> PromQL, one value per model and version; of readiness per model, for all of its versions."""
 
 SERVER_QUERIES: Mapping[str, str] = {
     "up": f"min({state.UP})",
@@ -72,6 +70,12 @@ class DemoView:
         return next((row for row in self.rows if row.model == model), None)
 
 
+def _worst(name: str, column: Mapping[tuple[str, str], float], model: str, version: str) -> float | None:
+    """Return the value of a version or of its model, whichever is worse."""
+    known = [column[key] for key in {(model, version), (model, "")} if key in column]
+    return (max if name == "burn_rate" else min)(known, default=None)
+
+
 class Viewer:
     """Reads the values; a server that does not respond leaves its columns empty."""
 
@@ -82,12 +86,16 @@ class Viewer:
     def poll(self) -> DemoView:
         """Query everything once."""
         columns = {name: self._by_model(query) for name, query in QUERIES.items()}
-        keys = sorted({key for column in columns.values() for key in column})
+        keys = {key for column in columns.values() for key in column}
+        with_version = {model for model, version in keys if version}
         rows = [
             ModelRow(
-                model, version, **{name: column.get((model, version)) for name, column in columns.items()}
+                model,
+                version,
+                **{name: _worst(name, column, model, version) for name, column in columns.items()},
             )
-            for model, version in keys
+            for model, version in sorted(keys)
+            if version or model not in with_version
         ]
         server = {
             name: sample.value

@@ -97,7 +97,7 @@ _OVERVIEW: tuple[Column[Overview], ...] = (
     Column("exhausted", lambda overview: str(overview.exhausted), 4),
     Column("burning", lambda overview: str(overview.burning), 3),
     _word_column("worst model", lambda overview: place(overview.worst)),
-    _word_column("version", lambda overview: overview.worst.version or "-"),
+    _word_column("version", lambda overview: version(overview.worst)),
     _word_column("state", lambda overview: overview.worst.shown_state, wraps=True),
     Column("budget left", lambda overview: budget(overview.worst), 1),
     Column("lasts", lambda overview: lasts(overview.worst), 6),
@@ -105,7 +105,7 @@ _OVERVIEW: tuple[Column[Overview], ...] = (
 _ROWS: tuple[Column[GroupStatus], ...] = (
     _word_column("objective", lambda row: row.slo),
     _word_column("model", lambda row: place(row)),
-    _word_column("version", lambda row: row.version or "-"),
+    _word_column("version", lambda row: version(row)),
     _word_column("state", lambda row: state(row), wraps=True),
     Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 5),
     Column("target", lambda row: ratio(row.target), 6),
@@ -141,6 +141,11 @@ def causes(row: GroupStatus) -> str:
 def place(row: GroupStatus) -> str:
     """Return the model and the other labels of the group (a cluster, a tenant)."""
     return group_place(row.group) or "-"
+
+
+def version(row: GroupStatus) -> str:
+    """Return the version; `all` for a model whose versions are one group."""
+    return row.version or ("all" if row.model else "-")
 
 
 def budget(row: GroupStatus) -> str:

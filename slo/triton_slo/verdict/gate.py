@@ -6,7 +6,7 @@ Unknown or old data gives `hold`: a gate that promotes for lack of data is worse
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -45,6 +45,32 @@ def judge_current_state(
     else:
         verdict, reason = "promote", f"ready, current burn rate {burn_rate(canary.burn_now)}"
     return _make_judgement(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
+
+
+def judge_ready_servers(
+    row: GroupStatus,
+    versions: Mapping[str, tuple[int, int]],
+    ages: Sequence[float | None],
+    firing: Sequence[Firing],
+    limits: GateLimits,
+) -> Judgement:
+    """Judge a canary by where it is ready now: the readiness objective of its model says nothing about one version.
+
+    `versions` has the servers that have a version ready, and those that have it, of the canary and its baseline.
+    """
+    age = _oldest(ages)
+    (canary, (ready, servers)), (baseline, of_baseline) = versions.items()
+    if stopped := _forced_verdict(row, _alerts_about(row, firing)) or _stale_verdict(row, age, limits):
+        verdict, reason = stopped
+    elif not servers:
+        verdict, reason = "hold", f"unknown: no server has version {canary}"
+    else:
+        verdict = "promote" if ready == servers else "hold"
+        reason = (
+            f"ready on {ready} of {servers} servers that have it "
+            f"(version {baseline}: on {of_baseline[0]} of {of_baseline[1]})"
+        )
+    return replace(_make_judgement(row, verdict, reason, age, unknown=not servers), version=canary)
 
 
 def judge(

@@ -62,6 +62,18 @@ def _firing(sample: Sample) -> Firing:
     return Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
 
 
+def ready_servers(
+    prometheus: Prometheus, model: str, version: str, at: float | None = None
+) -> tuple[int, int]:
+    """Return on how many servers a version of a model is ready now, and how many have it."""
+    ready = f"{state.MODEL_READY}{Matchers().equal('model', model).equal('version', version)}"
+    by_state = {
+        sample.labels["ready"]: int(sample.value)
+        for sample in prometheus.instant(f'count_values("ready", {ready})', at)
+    }
+    return by_state.get("1", 0), sum(by_state.values())
+
+
 def stopped_objectives(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
     """Return objectives that were recorded in the last hour and are not now: their rules failed or were removed."""
     query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"

@@ -79,10 +79,16 @@ def judge_release(
         missing = _never_seen(question, question.objectives, known.rows)
     else:
         canaries = [row for row in known.rows if row.version == versions.canary]
-        judged = tuple(_compared(row, versions, question.limits, known) for row in canaries)
+        of_model = [
+            row for row in known.rows if not row.version and indicator_class(row.indicator).counts_time
+        ]
+        judged = (
+            *(_compared(row, versions, question.limits, known) for row in canaries),
+            *(_ready_now(prometheus, row, question, versions, known) for row in of_model),
+        )
         # Objectives that the baseline has must also be known for the canary.
         of_baseline = sorted({row.slo for row in known.rows if row.version == versions.baseline})
-        missing = _never_seen(question, question.objectives or of_baseline, canaries)
+        missing = _never_seen(question, question.objectives or of_baseline, [*canaries, *of_model])
     return gate.hold_if_incomplete(judged + stopped + missing, prometheus.warnings)
 
 
@@ -129,6 +135,21 @@ def _never_seen(
         for name in wanted
         if name not in seen
     )
+
+
+def _ready_now(
+    prometheus: Prometheus,
+    row: GroupStatus,
+    question: ReleaseQuestion,
+    versions: VersionComparison,
+    known: _Evidence,
+) -> Judgement:
+    both = (versions.canary, versions.baseline)
+    servers = {
+        version: gate_queries.ready_servers(prometheus, row.model, version, question.at) for version in both
+    }
+    ages = [known.ages.of(row.model, version) for version in both]
+    return gate.judge_ready_servers(row, servers, ages, known.firing, question.limits)
 
 
 def _compared(

@@ -110,6 +110,22 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             for name, labels, points in recorded("by-server", "1", 0.9)
         ],
         *recorded("spent", "1", -0.2),
+        *recorded_group(
+            group_labels("readiness", "two-versions", ""), LATELY, target=0.999, left=0.9, seen=True
+        ),
+        *[
+            (
+                str(state.MODEL_READY),
+                {"job": EXPORTER_JOB, "instance": server, "model": "two-versions", "version": version},
+                lately(ready),
+            )
+            for server, version, ready in (
+                ("a:9401", "1", 1),
+                ("b:9401", "1", 1),
+                ("a:9401", "2", 1),
+                ("b:9401", "3", 0),
+            )
+        ],
         *recorded("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, lately(1)),
         (str(own.LAST_SUCCESS), SECOND, lately(END - 200)),
@@ -372,6 +388,23 @@ def test_a_canary_is_compared_with_its_baseline(
     """As good promotes, worse rolls back, too few events or none give `hold`."""
     assert code == gate(prometheus, "--model", "canary", "--canary", version, "--baseline", "1")
     assert printed in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_a_canary_has_a_line_about_its_own_readiness(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The readiness objective is of the model; the line tells the servers of both versions apart."""
+    words = ("--model", "two-versions", "--baseline", "1", "--objective", "readiness", "--canary")
+
+    assert PROMOTE == gate(prometheus, *words, "2")
+    said = "ready on 1 of 1 servers that have it (version 1: on 2 of 2)"
+    assert f"promote  readiness two-versions version 2: {said}" in capsys.readouterr().out
+    assert HOLD == gate(prometheus, *words, "3")
+    said = "ready on 0 of 1 servers that have it (version 1: on 2 of 2)"
+    assert f"hold     readiness two-versions version 3: {said}" in capsys.readouterr().out
+    assert HOLD == gate(prometheus, *words, "4")
+    assert "readiness two-versions version 4: " in capsys.readouterr().out
 
 
 @pytest.mark.real
