@@ -32,9 +32,9 @@ from triton_exporter.exposition.parse import Parser
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import text_pieces
-from triton_exporter.gpu.choice import SourceChoice
+from triton_exporter.gpu import native
+from triton_exporter.gpu.gpu_reading import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.gpu.sources import native
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.tracker import Lifecycle
 

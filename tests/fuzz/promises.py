@@ -21,7 +21,7 @@ from triton_exporter.exposition.parse import Parser, parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, text_pieces
-from triton_exporter.gpu.sources import dcgm_metrics
+from triton_exporter.gpu.dcgm import read as read_dcgm
 from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.lifecycle.state_page import report
@@ -118,7 +118,7 @@ def relay(data: bytes) -> None:
 
 def dcgm(data: bytes) -> None:
     """Every value is finite, within its unit, and of a GPU that is there."""
-    reading = dcgm_metrics.read(parse(data), 0.0)
+    reading = read_dcgm(parse(data), 0.0)
     for slot, value in reading.values.items():
         assert math.isfinite(value)
         assert slot.metric is gpu.TEMPERATURE_MARGIN or slot.metric.unit == "C" or value >= 0, (slot, value)

@@ -30,8 +30,7 @@ import requests
 from support.exporter import ScrapedPage
 from support.loopback import free_ports
 from triton_exporter.catalogue import Metric, gpu, state
-from triton_exporter.gpu.gpu_reading import canonical_uuid
-from triton_exporter.gpu.sources import throttle
+from triton_exporter.gpu.gpu_reading import canonical_uuid, decode_throttle
 from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
 
 HERE = Path(__file__).parent
@@ -643,7 +642,7 @@ def health(check: Check) -> None:
         reason
         for mask in masks
         if mask.startswith("0x")
-        for reason, on in throttle.decode(int(mask, 16)).items()
+        for reason, on in decode_throttle(int(mask, 16)).items()
         if on
     }
     ours = {

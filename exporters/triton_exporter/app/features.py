@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.distribution.distributions import Distributions
-from triton_exporter.gpu.choice import SourceChoice
+from triton_exporter.gpu import dcgm, native, nvml
+from triton_exporter.gpu.gpu_reading import GpuSource, SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.gpu.sources import dcgm_metrics, native, nvml
-from triton_exporter.gpu.sources.dcgm_source import DEFAULT_URL, DcgmSource
-from triton_exporter.gpu.sources.source import GpuSource
 from triton_exporter.http.client import Client
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.expectations import ExpectedFile
@@ -91,8 +89,8 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     )
     own = native.NativeSource(options.max_age_seconds)
     by_name: dict[str, GpuSource] = {
-        dcgm_metrics.SOURCE: DcgmSource(
-            settings.dcgm_url or DEFAULT_URL,
+        dcgm.SOURCE: dcgm.DcgmSource(
+            settings.dcgm_url or dcgm.DEFAULT_URL,
             settings.timeout_seconds,
             settings.dcgm_headers,
             settings.dcgm_certificates,
@@ -101,6 +99,6 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
         native.SOURCE: own,
     }
     if settings.gpu == "auto":
-        wanted = {dcgm_metrics.SOURCE} if settings.dcgm_url else set()
+        wanted = {dcgm.SOURCE} if settings.dcgm_url else set()
         return (Gpus(SourceChoice(tuple(by_name.values()), frozenset(wanted)), own, options),)
     return (Gpus(SourceChoice((by_name[settings.gpu],), frozenset({settings.gpu})), own, options),)

@@ -44,7 +44,13 @@ def advise(facts: GpuFacts) -> tuple[Finding, ...]:
 
 
 def _check_source(facts: GpuFacts) -> Iterator[Finding]:
-    wanting = sorted({key.model for key, config in facts.configs.items() if _wants_gpu(config)})
+    wanting = sorted(
+        {
+            key.model
+            for key, config in facts.configs.items()
+            if any(group.kind in ("KIND_GPU", "KIND_MODEL") for group in config.instance_groups)
+        }
+    )
     reasons = "; ".join(f"{name}: {why}" for name, why in facts.details.items() if why)
     if facts.source == "none" and wanting:
         yield Finding(
@@ -116,7 +122,11 @@ def _check_fields(facts: GpuFacts) -> Iterator[Finding]:
         )
     there = {slot.metric for slot in reading.values}
     missing = [metric for metric in _WORTH_HAVING if metric not in there]
-    lines = [_csv_line(metric, reading.dialect) for metric in missing]
+    # The file is split at commas.
+    lines = [
+        f"{_field_name(metric, reading.dialect)}, gauge, {metric.help.replace(',', ';')}"
+        for metric in missing
+    ]
     if gpu.SM_ACTIVE in missing or gpu.ENGINE_ACTIVE in missing:
         cost = "profiling fields need Volta or newer; before Hopper only one program at a time can read them"
     else:
@@ -204,21 +214,12 @@ _WORTH_HAVING = (
 )
 
 
-def _wants_gpu(config: ModelConfig) -> bool:
-    return any(group.kind in ("KIND_GPU", "KIND_MODEL") for group in config.instance_groups)
-
-
 def _field_name(metric: Metric, dialect: str) -> str:
     """Return what the field is called in the collector file of this dialect."""
     if metric is gpu.THROTTLE_REASON:
         return dcgm.THROTTLE_MASKS[0 if dialect.startswith("4") else 1]
     names = [alias.name for alias in dcgm.ALIASES if alias.metric is metric]
     return names[0] if dialect == "4.9+" or len(names) == 1 else names[1]
-
-
-def _csv_line(metric: Metric, dialect: str) -> str:
-    # The file is split at commas.
-    return f"{_field_name(metric, dialect)}, gauge, {metric.help.replace(',', ';')}"
 
 
 _CHECKS = (_check_operator, _check_age, _check_source, _check_fields, _check_triton, _check_models)

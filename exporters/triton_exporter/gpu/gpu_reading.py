@@ -1,14 +1,15 @@
-"""One reading of a GPU source, in canonical series and base units, whatever the source."""
+"""One reading of GPUs in canonical series and base units, whatever the source; and the choice of the source."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from triton_exporter.catalogue import Metric, gpu
+from triton_exporter.catalogue.gpu import THROTTLE_REASONS
 
 XidKind = Literal["last", "window", "total", "event"]
 
@@ -156,3 +157,90 @@ def canonical_pci(text: str) -> str:
     """Return a PCI bus id with an eight-digit domain in lower case, as both DCGM and CUDA ids can be written."""
     domain, colon, rest = text.strip().lower().partition(":")
     return f"{domain.rjust(8, '0')}:{rest}" if colon and rest else ""
+
+
+_THROTTLE_BITS = {1 << position: reason for position, reason in enumerate(THROTTLE_REASONS)}
+"""Bit -> reason. https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html"""
+
+
+def decode_throttle(mask: int) -> dict[str, bool]:
+    """Return which reasons apply now; bits that have no name yet are ignored."""
+    return {reason: bool(mask & bit) for bit, reason in _THROTTLE_BITS.items()}
+
+
+class SourceError(Exception):
+    """A source could not be read; `reason` is one of the catalogue's SOURCE_FAILURES."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class GpuSource(Protocol):
+    """Something that knows GPUs. Used by one thread."""
+
+    name: str
+
+    def read(self, at: float) -> GpuReading:
+        """Read once, at Unix time `at`. Raises SourceError; may wait on network or driver."""
+
+
+RETRY_SECONDS = 30.0
+"""Time after which a source that failed is tried again while another serves."""
+
+PATIENCE = 3
+"""Number of reads in a row that the source in use may miss before a worse one is asked."""
+
+
+@dataclass
+class SourceChoice:
+    """Sources from best to worst. Used by one thread.
+
+    `wanted` are those the operator named: their failures always count. A source that is only searched for
+    counts failures once it has answered, so that a machine without GPUs shows none.
+    """
+
+    sources: Sequence[GpuSource]
+    wanted: frozenset[str] = frozenset()
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    current: str = "none"
+    details: dict[str, str] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+    _tried: dict[str, float] = field(default_factory=dict)
+    _misses: int = 0
+
+    def read(self, at: float) -> GpuReading | None:
+        """Read the best source that answers now, or None."""
+        for source in self._candidates(at):
+            self._tried[source.name] = at
+            try:
+                reading = source.read(at)
+            except SourceError as error:
+                self._note_failure(source.name, error)
+                continue
+            self._answered.add(source.name)
+            self.details[source.name] = reading.dialect
+            self.current, self._misses = source.name, 0
+            return reading
+        self._misses += 1
+        if self._misses >= PATIENCE:
+            self.current = "none"
+        return None
+
+    def _candidates(self, at: float) -> list[GpuSource]:
+        names = [source.name for source in self.sources]
+        if self.current not in names:
+            return list(self.sources)
+        position = names.index(self.current)
+        better = [
+            source
+            for source in self.sources[:position]
+            if at - self._tried.get(source.name, -math.inf) >= RETRY_SECONDS
+        ]
+        worse = self.sources[position + 1 :] if self._misses + 1 >= PATIENCE else ()
+        return [*better, self.sources[position], *worse]
+
+    def _note_failure(self, name: str, error: SourceError) -> None:
+        self.details[name] = str(error)
+        if name in self.wanted or name in self._answered:
+            self.failures[name, error.reason] += 1

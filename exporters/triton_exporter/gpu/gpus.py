@@ -1,22 +1,24 @@
-"""GPUs as one part of the exporter: polls the source, watches Triton, shows the canonical series."""
+"""GPUs as one part of the exporter: polls the source, watches Triton, shows the canonical series.
+
+`Freshness`, `GpuScope` and `SteadyCounters` decide what of a reading is shown: which data are new, which GPUs are
+Triton's, and what a counter stands at.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family, Sample, escape
-from triton_exporter.gpu import xid
+from triton_exporter.gpu import native, xid
 from triton_exporter.gpu.advice import GpuFacts, advise
-from triton_exporter.gpu.choice import SourceChoice
-from triton_exporter.gpu.freshness import Freshness
-from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, is_split
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, SourceChoice, is_split
 from triton_exporter.gpu.gpu_use import GpuUse
 from triton_exporter.gpu.mapping import (
     GpuClaim,
@@ -27,10 +29,121 @@ from triton_exporter.gpu.mapping import (
     labelled_ordinals,
     visible_gpus,
 )
-from triton_exporter.gpu.scope import GpuScope
-from triton_exporter.gpu.sources import native
-from triton_exporter.gpu.steady_counters import SteadyCounters
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, Snapshot
+
+MAX_GPUS = 256
+"""GPUs remembered; a source that invents new ones for ever cannot fill the memory."""
+
+
+@dataclass
+class Freshness:
+    """Remembers when each GPU's data were new.
+
+    A GPU with an energy counter never reports the same values twice while it is really read; of one without,
+    only the response of the source is known.
+    """
+
+    _new_at: dict[str, float] = field(default_factory=dict)
+    _last: dict[str, frozenset[tuple[Slot, float]]] = field(default_factory=dict)
+
+    def note(self, reading: GpuReading) -> frozenset[str]:
+        """Take in a reading and give back the GPUs whose data are new."""
+        values_of: dict[str, set[tuple[Slot, float]]] = {uuid: set() for uuid in reading.devices}
+        for slot, value in reading.values.items():
+            values_of[slot.entity.uuid].add((slot, value))
+        new = set()
+        for uuid, values in values_of.items():
+            if uuid not in self._last and len(self._last) >= MAX_GPUS:
+                continue
+            frozen = frozenset(values)
+            always_changes = Slot(gpu.ENERGY, Entity(uuid)) in reading.values
+            if not always_changes or frozen != self._last.get(uuid):
+                self._new_at[uuid] = reading.at
+                new.add(uuid)
+            self._last[uuid] = frozen
+        return frozenset(new)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """GPUs remembered."""
+        return frozenset(self._new_at)
+
+    def ages(self, now: float) -> dict[str, float]:
+        """Return seconds since each GPU's data were new; a GPU that is gone ages on."""
+        return {uuid: max(0.0, now - at) for uuid, at in self._new_at.items()}
+
+
+PATIENCE_SECONDS = 60.0
+"""Time without a report of Triton's own GPUs after which all GPUs are shown."""
+
+
+@dataclass
+class GpuScope:
+    """Grows, and never shrinks: a GPU that was shown and is shown no more means that it is lost."""
+
+    _mine: set[Entity] = field(default_factory=set)
+    _all: bool = False
+    _waiting_since: float | None = None
+
+    def learn(self, mine: Iterable[Entity], *, triton_read: bool, now: float) -> None:
+        """Take in the GPUs known to be Triton's (perhaps none), and whether Triton's metrics have been read."""
+        self._mine.update(mine)
+        self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        if not self._mine and (triton_read or now - self._waiting_since >= PATIENCE_SECONDS):
+            self._all = True
+
+    def includes(self, entity: Entity) -> bool:
+        """Return whether to show this GPU or instance; the whole of a GPU is shown if one of its instances is."""
+        if self._all or entity in self._mine or Entity(entity.uuid) in self._mine:
+            return True
+        return not entity.instance and any(entity.uuid == own.uuid for own in self._mine)
+
+
+_DIP = 0.5
+"""A value below this share of the one before means that the counter started again, above an older sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Track:
+    origin: str
+    raw: float
+    offset: float
+
+    @property
+    def shown(self) -> float:
+        return self.raw + self.offset
+
+
+@dataclass
+class SteadyCounters:
+    """Remembers each counter of each GPU.
+
+    DCGM and NVML read the driver's own counters; Triton counts from its start, so going from or to it the
+    counter is continued from its last value.
+    """
+
+    _tracks: dict[Slot, _Track] = field(default_factory=dict)
+
+    def counters(self, reading: GpuReading, known: Container[str]) -> GpuReading:
+        """Return the same reading with counters that only fall when they really started again."""
+        origin = "server" if reading.source == "triton" else "driver"
+        values = dict(reading.values)
+        for slot, value in reading.values.items():
+            if slot.metric.kind == "counter" and slot.entity.uuid in known:
+                track = self._tracks[slot] = _next_track(self._tracks.get(slot), origin, value)
+                values[slot] = track.shown
+        return replace(reading, values=values)
+
+
+def _next_track(before: _Track | None, origin: str, value: float) -> _Track:
+    if before is None:
+        return _Track(origin, value, 0.0)
+    if before.origin != origin:
+        return _Track(origin, value, before.shown - value)
+    if value >= before.raw:
+        return _Track(origin, value, before.offset)
+    return before if value >= _DIP * before.raw else _Track(origin, value, 0.0)
+
 
 _Rows = dict[tuple[str, ...], float]
 """Values of one family by the values of its labels."""
@@ -132,7 +245,12 @@ class Gpus:
             self._claims = gpu_claims(evidence, visible)
             self._label_problems = label_problems(evidence, self._claims, visible)
             if snapshot.statistics is not None:
-                self._memory = _memory_by_gpu(snapshot, visible)
+                sizes: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
+                for row in snapshot.statistics:
+                    for use in row.memory:
+                        for entity in visible.pick([use.device]) if use.kind == "GPU" else ():
+                            sizes[ModelVersion(row.model, row.version), entity] += use.bytes
+                self._memory = sizes
                 self._use.update(evidence.statistics, self._claims)
 
     def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> GpuEvidence:
@@ -215,23 +333,17 @@ class Gpus:
             if shown(instance.entity):
                 rows[gpu.INSTANCE_INFO][*instance.entity, instance.compute_instance, instance.profile] = 1.0
         values = {slot: value for slot, value in reading.values.items() if shown(slot.entity)}
-        for slot, value in values.items():
-            rows[slot.metric][_slot_labels(slot)] = value
-        rows[gpu.MEMORY_UNATTRIBUTED] = self._memory_unattributed(values)
-        for entity, shares in self._use.utilization.items():
-            if shown(entity):
-                rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
-
-    def _memory_unattributed(self, values: Mapping[Slot, float]) -> _Rows:
-        """Return the bytes in use of each GPU that no model accounts for."""
         claimed = defaultdict[Entity, float](float)
         for (_, entity), size in self._memory.items():
             claimed[entity] += size
-        return {
-            slot.entity: value - claimed[slot.entity]
-            for slot, value in values.items()
-            if slot.metric is gpu.MEMORY_USED
-        }
+        for slot, value in values.items():
+            labels = slot.entity if is_split(slot.metric) else (slot.entity.uuid,)
+            rows[slot.metric][(*labels, slot.label) if slot.label else tuple(labels)] = value
+            if slot.metric is gpu.MEMORY_USED:
+                rows[gpu.MEMORY_UNATTRIBUTED][slot.entity] = value - claimed[slot.entity]
+        for entity, shares in self._use.utilization.items():
+            if shown(entity):
+                rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
 
     def _model_families(self, young: frozenset[str]) -> Iterator[Family]:
         info: _Rows = {
@@ -276,17 +388,3 @@ def _series_text(metric: str, names: tuple[str, ...], values: tuple[str, ...]) -
     # An empty label is to Prometheus the same as none, and on most GPUs the instance is empty.
     pairs = [f'{name}="{escape(text)}"' for name, text in zip(names, values, strict=True) if text]
     return f"{metric}{{{','.join(pairs)}}}"
-
-
-def _slot_labels(slot: Slot) -> tuple[str, ...]:
-    own = (slot.label,) if slot.label else ()
-    return (*slot.entity, *own) if is_split(slot.metric) else (slot.entity.uuid, *own)
-
-
-def _memory_by_gpu(snapshot: Snapshot, visible: VisibleGpus) -> dict[tuple[ModelVersion, Entity], float]:
-    sizes: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
-    for row in snapshot.statistics or ():
-        for use in row.memory:
-            for entity in visible.pick([use.device]) if use.kind == "GPU" else ():
-                sizes[ModelVersion(row.model, row.version), entity] += use.bytes
-    return sizes

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from triton_exporter.catalogue.gpu import MAPPING_CONFIDENCES
-from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, canonical_uuid
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, canonical_uuid
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion
 
 CERTAIN, LIKELY, GUESS = MAPPING_CONFIDENCES
@@ -78,7 +78,7 @@ def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
         labels = evidence.labels.get(key, frozenset())
         if not labels <= evidence.triton_gpus:
             return {}
-        ordinals = _ordinals(config)
+        ordinals = {gpu for group in config.instance_groups if group.kind == "KIND_GPU" for gpu in group.gpus}
         if len(ordinals) == len(labels):
             rows.append((ordinals, set(labels)))
     named: dict[int, str] = {}
@@ -138,13 +138,17 @@ def _placed(
     models = {device.name for device in devices}
     # CUDA puts the fastest card first; a source without names leaves that open.
     unlike, alike = len(models - {""}) > 1, len(models) == 1 and "" not in models
-    positioned = alike and _have_positions(devices)
+    has_positions = all(device.pci_bus_id for device in devices) or all(device.index for device in devices)
+    positioned = alike and has_positions
     by_name = {entity.uuid: entity for entity in order}
     by_ordinal = {ordinal: by_name[uuid] for ordinal, uuid in named.items() if uuid in by_name}
     if any(ordinal >= len(order) for ordinal in by_ordinal):
         by_ordinal = {}
     agreed = all(order[ordinal] == entity for ordinal, entity in by_ordinal.items())
-    if positioned and not agreed and _are_indices(by_ordinal, reading):
+    are_indices = all(
+        reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in by_ordinal.items()
+    )
+    if positioned and not agreed and are_indices:
         # Triton's known mistake (see `label_problems`): the ordinal was taken for the number on the node.
         by_ordinal, agreed = {}, True
     if not known or not certain or unlike or (positioned and not agreed):
@@ -155,14 +159,6 @@ def _placed(
         return VisibleGpus(order, GUESS, known=known)
     guessed = frozenset(order).difference(by_ordinal.values())
     return VisibleGpus(_rearranged(order, by_ordinal), LIKELY, known=known, guessed=guessed)
-
-
-def _have_positions(devices: Collection[Device]) -> bool:
-    return all(device.pci_bus_id for device in devices) or all(device.index for device in devices)
-
-
-def _are_indices(by_ordinal: Mapping[int, Entity], reading: GpuReading) -> bool:
-    return all(reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in by_ordinal.items())
 
 
 def _rearranged(order: tuple[Entity, ...], by_ordinal: Mapping[int, Entity]) -> tuple[Entity, ...]:
@@ -252,10 +248,6 @@ def _claim_config(key: ModelVersion, config: ModelConfig, visible: VisibleGpus) 
         source, confidence = ("single_gpu", LIKELY) if len(visible.order) == 1 else ("all_visible", GUESS)
         return _shared_claims(key, dict.fromkeys(visible.order, 1.0), visible, source, confidence)
     return []
-
-
-def _ordinals(config: ModelConfig) -> set[int]:
-    return {gpu for group in config.instance_groups if group.kind == "KIND_GPU" for gpu in group.gpus}
 
 
 def _shared_claims(

@@ -13,9 +13,9 @@ from triton_exporter.catalogue.external import dcgm
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.advice import GpuFacts, advise
+from triton_exporter.gpu.dcgm import read
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading
 from triton_exporter.gpu.mapping import GpuClaim
-from triton_exporter.gpu.sources.dcgm_metrics import read
 from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
 
 M = ModelVersion("embedder", "1")

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from triton_exporter.catalogue import gpu
-from triton_exporter.gpu.attribution import BusyMeter, share_energy, share_utilization
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.gpu_use import GpuUse, Pair
+from triton_exporter.gpu.gpu_use import BusyMeter, GpuUse, Pair, share_energy, share_utilization
 from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.snapshot import BatchStatistics, ModelStatistics, ModelVersion
 

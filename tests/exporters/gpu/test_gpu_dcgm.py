@@ -14,10 +14,8 @@ from exporters.dcgm import DIALECTS, Card, Part, line, serving, write
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.catalogue.external import dcgm
 from triton_exporter.exposition.parse import parse
-from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot
-from triton_exporter.gpu.sources.dcgm_metrics import MAX_GPUS, is_blank, read
-from triton_exporter.gpu.sources.dcgm_source import DcgmSource
-from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.gpu.dcgm import MAX_GPUS, DcgmSource, is_blank, read
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, SourceError
 
 CARD = Card()
 GPU = Entity(CARD.uuid)

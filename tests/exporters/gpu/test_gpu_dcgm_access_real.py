@@ -21,9 +21,8 @@ from support.tls import authority
 from support.waiting import eventually
 from triton_exporter.app.features import gpu_parts
 from triton_exporter.catalogue import gpu
-from triton_exporter.gpu.gpu_reading import Entity, Slot
-from triton_exporter.gpu.sources.dcgm_source import DcgmSource
-from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.gpu.dcgm import DcgmSource
+from triton_exporter.gpu.gpu_reading import Entity, Slot, SourceError
 from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
 
 CARD = Card()

@@ -9,9 +9,8 @@ import pytest
 
 from exporters.nvml import DRIVER_NOT_LOADED, LOST, NO_PERMISSION, NOT_SUPPORTED, FakeGpu, FakeNvml, FakePart
 from triton_exporter.catalogue import gpu
-from triton_exporter.gpu.gpu_reading import Entity, Slot, XidReport
-from triton_exporter.gpu.sources.nvml import NvmlSource, load_library
-from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.gpu.gpu_reading import Entity, Slot, SourceError, XidReport
+from triton_exporter.gpu.nvml import NvmlSource, load_library
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 
 _READ = """
 import json, sys
-from triton_exporter.gpu.sources.nvml import NvmlSource
+from triton_exporter.gpu.nvml import NvmlSource
 source = NvmlSource()
 source.read(0.0)
 reading = source.read(1.0)

@@ -13,13 +13,19 @@ from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue.external import dcgm as names
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.write import text_pieces
-from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, SourceChoice
-from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
-from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.gpu.sources import native
-from triton_exporter.gpu.sources.dcgm_source import DcgmSource
-from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.gpu import native
+from triton_exporter.gpu.dcgm import DcgmSource
+from triton_exporter.gpu.gpu_reading import (
+    PATIENCE,
+    RETRY_SECONDS,
+    Device,
+    Entity,
+    GpuReading,
+    Slot,
+    SourceChoice,
+    SourceError,
+)
+from triton_exporter.gpu.gpus import MAX_GPUS, Freshness, GpuOptions, Gpus
 from triton_exporter.snapshot import (
     BatchStatistics,
     InstanceGroup,

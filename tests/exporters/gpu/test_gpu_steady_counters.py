@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.steady_counters import SteadyCounters
+from triton_exporter.gpu.gpus import SteadyCounters
 
 U = "GPU-a"
 ENERGY = Slot(gpu.ENERGY, Entity(U))

@@ -9,8 +9,15 @@ from collections.abc import Mapping
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.distribution.counters import version_of
 from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, plausible_value, with_derived
-from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.gpu.gpu_reading import (
+    Device,
+    Entity,
+    GpuReading,
+    Slot,
+    SourceError,
+    plausible_value,
+    with_derived,
+)
 from triton_exporter.snapshot import ModelVersion
 
 SOURCE = "triton"

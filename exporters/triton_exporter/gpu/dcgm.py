@@ -1,4 +1,4 @@
-"""dcgm-exporter's rows, in any of its dialects, to a reading."""
+"""dcgm-exporter: its rows, in any of its dialects, to a reading; one bounded GET per poll, whatever it answers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.external import dcgm
 from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Parser
 from triton_exporter.exposition.series_text import Series
 from triton_exporter.gpu.gpu_reading import (
     Device,
@@ -18,15 +20,18 @@ from triton_exporter.gpu.gpu_reading import (
     GpuReading,
     Instance,
     Slot,
+    SourceError,
     XidKind,
     XidReport,
     canonical_pci,
     canonical_uuid,
+    decode_throttle,
     is_split,
     plausible_value,
     with_derived,
 )
-from triton_exporter.gpu.sources import throttle
+from triton_exporter.http.certificates import Certificates, ReloadedTls
+from triton_exporter.http.client import Client, FetchError, Limits
 
 SOURCE = "dcgm"
 
@@ -178,11 +183,10 @@ class _DcgmDraft:
 
     def _add_xid(self, name: str, uuid: str, labels: Mapping[str, str], value: float) -> None:
         if name in dcgm.XID_LAST:
-            code = _xid_code(value)
-            if code is None:
+            if not 0 <= value < 1000 or value != int(value):
                 self.dropped["malformed"] += 1
                 return
-            self.xids.append(XidReport(uuid, code, 1.0, "last"))
+            self.xids.append(XidReport(uuid, int(value), 1.0, "last"))
             self._offer(Slot(gpu.LAST_XID, Entity(uuid)), 0, value, is_copy=False)
             return
         text = _label_value(labels, dcgm.XID_CODE)
@@ -198,7 +202,7 @@ class _DcgmDraft:
         if not 0 <= value < 2**53 or value != int(value):
             self.dropped["malformed"] += 1
             return
-        for reason, holds in throttle.decode(int(value)).items():
+        for reason, holds in decode_throttle(int(value)).items():
             slot = Slot(gpu.THROTTLE_REASON, Entity(entity.uuid), reason)
             self._offer(slot, rank, float(holds), is_copy=_is_copy(entity, labels, slot))
 
@@ -236,10 +240,6 @@ def _is_copy(entity: Entity, labels: Mapping[str, str], slot: Slot) -> bool:
     return of_instance or any(labels.get(name) for name in dcgm.CONSUMER_LABELS)
 
 
-def _xid_code(value: float) -> int | None:
-    return int(value) if 0 <= value < 1000 and value == int(value) else None
-
-
 def _first_label(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((text for name in names if (text := _label_value(labels, name))), "")
 
@@ -247,3 +247,53 @@ def _first_label(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
 def _label_value(labels: Mapping[str, str], name: str) -> str:
     text = labels.get(name, "")
     return "" if text.startswith("<<<") else text
+
+
+DEFAULT_URL = "http://127.0.0.1:9400/metrics"
+"""Address at which dcgm-exporter listens by default."""
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""A real one sends about 8 kB per GPU."""
+
+
+class DcgmSource:
+    """Reads one dcgm-exporter; a URL without a path means /metrics."""
+
+    name = SOURCE
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        timeout_seconds: float = 5.0,
+        headers: Mapping[str, str] | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        self._path = f"{parts.path.rstrip('/') or '/metrics'}{'?' + parts.query if parts.query else ''}"
+        base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+        limits = Limits(timeout_seconds, MAX_BODY_BYTES)
+        self._client = Client(base, limits, headers or {}, ReloadedTls(certificates or Certificates()))
+        self._parser = Parser()
+
+    def read(self, at: float) -> GpuReading:
+        """Fetch and read. Raises SourceError; a body that breaks off is read as far as it came."""
+        try:
+            answer = self._client.get(self._path)
+        except FetchError as error:
+            reading = self._parse(error.partial, at)
+            if not reading.values:
+                raise SourceError(error.reason, str(error)) from error
+            return reading
+        finally:
+            self._client.close()  # polls are seconds apart, and a source is not closed when the process ends
+        if answer.status in (401, 403):
+            raise SourceError("http_error", f"HTTP {answer.status}: needs a header, see --dcgm-headers-file")
+        if answer.status != 200:
+            raise SourceError("http_error", f"HTTP {answer.status}")
+        reading = self._parse(answer.body, at)
+        if not reading.devices:
+            raise SourceError("no_gpu", "no GPU rows in the answer")
+        return reading
+
+    def _parse(self, body: bytes, at: float) -> GpuReading:
+        return read(self._parser.parse(body), at)

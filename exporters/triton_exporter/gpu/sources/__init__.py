@@ -1,1 +1,0 @@
-"""Sources of GPU readings: dcgm-exporter, NVML, Triton."""
