@@ -1,9 +1,12 @@
-"""The result of one poll of Triton's HTTP API, parsed once and frozen."""
+"""The result of one poll of Triton's HTTP API, parsed once and frozen, and what it claims of each model version.
+
+The claims are the union of index, statistics and ready endpoints.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -146,3 +149,78 @@ class Snapshot:
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
     ready_versions: Mapping[ModelVersion, bool] = field(default_factory=dict)
     api_failure_text: str = ""
+
+
+# The exporter's words for Triton's states: ModelReadyState in core's src/model_lifecycle.h.
+_STATES = {"READY": "ready", "LOADING": "loading", "UNLOADING": "unloading"}
+
+UNLOADED = "unloaded"
+"""The one reason of UNAVAILABLE that is not a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The state of one model version (a word of MODEL_STATES), whether it serves, and the source.
+
+    `reason` is Triton's own text. An unversioned claim stands for a model that Triton lists without a version.
+    """
+
+    state: str
+    ready: bool = False
+    reason: str = ""
+    source: str = "index"
+
+    @property
+    def is_unversioned(self) -> bool:
+        return self.state == "not_loaded"
+
+
+def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
+    """Return every model version that Triton lists, with its state."""
+    current = {ModelVersion(entry.model, entry.version): _claim_of(entry) for entry in snapshot.index or ()}
+    for statistics in snapshot.statistics or ():
+        # Statistics list ready versions only, and also those the index misses: loaded from memory, or
+        # with a directory deleted since.
+        key = ModelVersion(statistics.model, statistics.version)
+        if key not in current or current[key].is_unversioned:
+            current[key] = Claim("ready", ready=True, source="statistics")
+    for key, answer in snapshot.ready_versions.items():
+        claim = current.get(key)
+        if claim is not None and claim.ready and not answer:
+            current[key] = replace(
+                claim, ready=False, reason="its ready endpoint does not answer 200", source="health"
+            )
+    versioned = {key.model for key in current if key.version}
+    return {
+        key: claim for key, claim in current.items() if not (claim.is_unversioned and key.model in versioned)
+    }
+
+
+def _claim_of(entry: IndexEntry) -> Claim:
+    if not entry.state:
+        return Claim("not_loaded")
+    if entry.state == "UNAVAILABLE":
+        state = "unloaded" if entry.reason == UNLOADED else "unavailable"
+        return Claim(state, reason=entry.reason)
+    state = _STATES.get(entry.state, "unknown")
+    return Claim(state, ready=state == "ready", reason=entry.reason)
+
+
+_CHECKS = {
+    "refused": "nothing listens there: check that Triton runs, that its models have loaded (its ports open after "
+    "that), that it was started with HTTP (--allow-http=true, its default), and the port in --triton",
+    "unreachable": "check the network between the exporter and Triton, and the address in --triton",
+    "timeout": "check whether Triton's process is stopped, hung or short of CPU, and the network",
+    "dns": "the host name does not resolve: check --triton and the name server",
+    "tls": "check the certificates of Triton and of the exporter (--triton-ca-file, --triton-cert-file)",
+    "http_error": "put the header that is wanted there into --triton-headers-file (401, 403), or check what stands "
+    "in front of Triton (5xx)",
+    "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
+    "Triton runs, and the address in --triton",
+}
+_OTHERWISE = "another server answers there: check the address in --triton"
+
+
+def what_to_check(reason: str) -> str:
+    """Explain what a reason of `Snapshot.api_failure` means, and what to check."""
+    return _CHECKS.get(reason, _OTHERWISE)

@@ -35,8 +35,7 @@ from triton_exporter.exposition.write import text_pieces
 from triton_exporter.gpu import native
 from triton_exporter.gpu.gpu_reading import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.lifecycle.backend_failures import BackendFailures
-from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.tracker import BackendFailures, Lifecycle
 
 STUB = Path(__file__).parent / "stub_triton.py"
 FIGURES: dict[str, str] = {}

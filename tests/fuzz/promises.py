@@ -22,11 +22,10 @@ from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, text_pieces
 from triton_exporter.gpu.dcgm import read as read_dcgm
-from triton_exporter.lifecycle.model_states import ModelStates
-from triton_exporter.lifecycle.reasons import classify
-from triton_exporter.lifecycle.state_page import report
+from triton_exporter.lifecycle.load_failures import classify
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.triton_log import LogTail, logged_failure
+from triton_exporter.lifecycle.views import ModelStates, report
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, decode_json, decode_protobuf
 from triton_exporter.tracing.trace_file import timelines

@@ -19,9 +19,8 @@ from triton_exporter.common.printable import printable
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Client, FetchError
-from triton_exporter.snapshot import ModelConfig, Snapshot
+from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller
-from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
 from triton_slo.prometheus.client import Prometheus

@@ -34,10 +34,8 @@ from triton_exporter.family import Family
 from triton_exporter.http.client import Client
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
-from triton_exporter.lifecycle.model_states import ModelStates
-from triton_exporter.lifecycle.state_log import FailureLog, ReachabilityLog
-from triton_exporter.lifecycle.state_page import report, server_families
 from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.views import FailureLog, ModelStates, ReachabilityLog, report, server_families
 from triton_exporter.triton.poll import ApiPoller
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")

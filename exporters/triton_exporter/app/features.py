@@ -12,12 +12,10 @@ from triton_exporter.gpu import dcgm, native, nvml
 from triton_exporter.gpu.gpu_reading import GpuSource, SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.http.client import Client
-from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.expectations import ExpectedFile
-from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.tracker import BackendFailures, Lifecycle
 from triton_exporter.lifecycle.triton_log import LogReader, LogTail
-from triton_exporter.models.configuration import Configurations
-from triton_exporter.models.statistics_counters import StatisticsCounters
+from triton_exporter.model_series import Configurations, StatisticsCounters
 from triton_exporter.probe.prober import Prober
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox

@@ -14,7 +14,7 @@ from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, fetch_metrics
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
-from triton_exporter.processor_time.pace import Pace
+from triton_exporter.processor_time import Pace
 
 OBSERVING_SECONDS = 1.0
 """Seconds between two readings that all observers get; distributions also get those in between."""

@@ -9,7 +9,7 @@ from triton_exporter.catalogue import Metric, triton
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.doctor.server_checks import TRUST
 from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.triton.unreachable import what_to_check
+from triton_exporter.snapshot import what_to_check
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
 _BUCKETS = (

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.http import triton_paths
-from triton_exporter.snapshot import ModelVersion
-from triton_exporter.triton.claims import claims
-from triton_exporter.triton.unreachable import what_to_check
+from triton_exporter.snapshot import ModelVersion, claims, what_to_check
 
 TRUST = (
     "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "

@@ -1,15 +1,47 @@
-"""Follow every model version over time: its state, since when it is not ready, and how long loads take."""
+"""Follow every model version over time: its state, since when it is not ready, and how long loads take.
+
+`BackendFailures` finds models that Triton calls ready and whose backend fails every request, as with a dead python
+process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.lifecycle.load_failures import LoadFailures
-from triton_exporter.lifecycle.load_time import NEVER_SEEN, LoadTime, next_load_time
-from triton_exporter.lifecycle.reasons import NOT_LISTED
-from triton_exporter.snapshot import ModelVersion, Snapshot
-from triton_exporter.triton.claims import UNLOADED, Claim, claims
+from triton_exporter.catalogue import triton
+from triton_exporter.distribution.counters import Increases, version_of
+from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.lifecycle.load_failures import NOT_LISTED, LoadFailures
+from triton_exporter.snapshot import UNLOADED, Claim, ModelVersion, Snapshot, claims
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTime:
+    """`began`: Unix time of the first poll during a load; `seconds`: the last load that ended well.
+
+    Both are None where no poll found it, rather than a guess: a load between two polls, or one that was under
+    way when the exporter started or while Triton did not answer.
+    """
+
+    began: float | None = None
+    seconds: float | None = None
+
+
+NEVER_SEEN = LoadTime()
+
+
+def next_load_time(before: LoadTime, was: str, state: str, at: float) -> LoadTime:
+    """Return the load time after a poll: `was` is the state at the poll before (`unknown`: no answer)."""
+    if state == "loading":
+        if was == "unknown":
+            return NEVER_SEEN
+        return LoadTime(before.began if was == "loading" else at)
+    if state == "ready" and was == "loading":
+        return LoadTime(seconds=None if before.began is None else at - before.began)
+    # Triton may not have answered for a moment; whatever else happened between, this is another load.
+    return before if state in ("ready", "unknown") and was in ("ready", "unknown") else NEVER_SEEN
+
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
 FIRST_LOAD_SECONDS = 600.0
@@ -126,9 +158,12 @@ class Lifecycle:
         }
         removed = self._removed(snapshot, current.keys() | absent)
         missing = {
-            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in unversioned))
+            key: Claim("missing", reason=_LISTED_WITHOUT_VERSION if key.model in unversioned else NOT_LISTED)
             for key in absent
         }
+        for key in absent:
+            if key.model in self.load_failures.not_serving:
+                missing[key] = Claim("missing", reason=self.load_failures.last[key.model].text)
         return listed | dict.fromkeys(removed, _REMOVED) | missing
 
     def _removed(self, snapshot: Snapshot, known: Set[ModelVersion]) -> set[ModelVersion]:
@@ -164,11 +199,6 @@ class Lifecycle:
                 or (snapshot.statistics is None and record.claim.source == "statistics")
             )
         }
-
-    def _why_missing(self, model: str, *, listed: bool) -> str:
-        if model in self.load_failures.not_serving:
-            return self.load_failures.last[model].text
-        return _LISTED_WITHOUT_VERSION if listed else NOT_LISTED
 
     def _absent(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
         """Return versions that should serve and that Triton does not list, or lists without a version."""
@@ -214,13 +244,25 @@ class Lifecycle:
     def _next_record(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
         requested = _load_requested(before, claim) or key.model in self.load_failures.not_serving
-        if claim.state == "unavailable" and self._is_new_failure(before, claim):
+        # An attempt that was not counted yet: the last poll was answered and showed another state, or another text.
+        is_new = (
+            before is None
+            or self._restarted
+            or before.claim.state not in ("unavailable", "unknown")
+            or before.last_failure != claim.reason
+        )
+        if claim.state == "unavailable" and is_new:
             self.load_failures.count_seen(key, claim.reason, at, first_poll=not self._polled)
         since = before.since if before is not None and before.claim.state == claim.state else at
         not_ready_before = before.not_ready_since if before is not None else None
         waiting = (requested or wanted) and not claim.ready
         last_failure = before.last_failure if before is not None else ""
-        load = self._load(before, claim.state, at)
+        if before is None:
+            was = "not_loaded" if self._had_index else "unknown"
+        else:
+            # A version that was ready before a restart of Triton has been loaded again between two polls.
+            was = "not_loaded" if self._restarted and claim.state == "ready" else before.claim.state
+        load = next_load_time(NEVER_SEEN if before is None else before.load, was, claim.state, at)
         self._slowest_load = max(self._slowest_load, load.seconds or 0.0)
         hangs = claim.state == "loading" and (
             bool(claim.reason) or at - since > max(FIRST_LOAD_SECONDS, 2 * self._slowest_load)
@@ -234,19 +276,6 @@ class Lifecycle:
             fresh=_is_fresh(before, claim) and not hangs,
             load=load,
         )
-
-    def _load(self, before: Record | None, state: str, at: float) -> LoadTime:
-        if before is None:
-            return next_load_time(NEVER_SEEN, "not_loaded" if self._had_index else "unknown", state, at)
-        # A version that was ready before a restart of Triton has been loaded again between two polls.
-        was = "not_loaded" if self._restarted and state == "ready" else before.claim.state
-        return next_load_time(before.load, was, state, at)
-
-    def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
-        """Return whether this UNAVAILABLE is of an attempt that was not counted yet."""
-        if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
-            return True
-        return before.last_failure != claim.reason
 
 
 def _refuted(
@@ -280,3 +309,77 @@ def _is_fresh(before: Record | None, claim: Claim) -> bool:
     if claim.state in ("ready", "unavailable", "missing"):
         return False
     return before is None or before.fresh
+
+
+MIN_FAILURES = 5
+"""Number of failed requests, without a successful one, from which a model counts as not answering."""
+
+MIN_SECONDS = 5.0
+"""Minimum time between the first and the last of these failures."""
+
+MEMORY_SECONDS = 600.0
+"""Time for which a model's failures are shown after the last: without requests it is unknown whether it works."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """Failures of one model version since a request last worked, and failed probes before them."""
+
+    began: float
+    last: float
+    probes: int
+    failures: float = 0.0
+
+
+class BackendFailures:
+    """MetricsObserver and SnapshotObserver (see `app.parts`); comes before the lifecycle.
+
+    It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
+    """
+
+    observed = frozenset({triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name})
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._failed = Increases(
+            lambda series: version_of(series) if series.labels.get("reason") == "BACKEND" else None
+        )
+        self._worked = Increases(version_of)
+        self._rows: dict[ModelVersion, _Row] = {}
+
+    def observe(self, exposition: Exposition, now: float) -> None:
+        """Take in one body of Triton's /metrics."""
+        families = exposition.families
+        if not families.keys() >= self.observed:
+            return
+        worked = self._worked.update(families[triton.REQUEST_SUCCESS.name], complete=True)
+        failed = self._failed.update(families[triton.REQUEST_FAILURE.name], complete=True)
+        for key in [key for key in self._rows if worked.get(key)]:
+            del self._rows[key]
+        for key, count in failed.items():
+            if count and not worked.get(key):
+                row = self._rows.setdefault(key, _Row(now, now, self._failed_probes(key)))
+                row.failures += count
+                row.last = now
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Report what does not answer to the lifecycle."""
+        if snapshot.index is None and snapshot.api_failure != "refused":
+            return  # not known; a server that refuses has ended
+        ready = {key for key, claim in claims(snapshot).items() if claim.ready} if self._rows else set()
+        self._rows = {
+            key: row
+            for key, row in self._rows.items()
+            if key in ready and snapshot.at - row.last <= MEMORY_SECONDS
+        }
+        self._lifecycle.failing_backends = {
+            key: f"not_answering: its last {row.failures:.0f} requests failed in the backend and none worked; "
+            "check the model's process and Triton's log"
+            for key, row in self._rows.items()
+            if row.failures - (self._failed_probes(key) - row.probes) >= MIN_FAILURES
+            and row.last - row.began >= MIN_SECONDS
+        }
+
+    def _failed_probes(self, key: ModelVersion) -> int:
+        """Return how many probes failed: a probe can be wrong where the model is not."""
+        return self._lifecycle.probe_failures.get(key, 0)

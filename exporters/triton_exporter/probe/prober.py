@@ -14,8 +14,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
-from triton_exporter.triton.claims import claims
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot, claims
 
 MEMORY_SECONDS = 900.0
 """Time for which the counters of a model are shown after it was last ready."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.processor_time.core_budget import CoreBudget
+from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelVersion
 
 Outcome = Literal["completed", "queue_full", "refused", "not_executed"]

@@ -1,4 +1,8 @@
-"""Poll Triton's APIs once: health, statistics, index, and a bounded share of the per-model endpoints."""
+"""Poll Triton's APIs once: health, statistics, index, and a bounded share of the per-model endpoints.
+
+No request is sent after the poll's deadline, and each that fails is counted (`PollRequests`). The configurations of
+models, and whether each is ready, are asked for in turn (`ModelEndpoints`).
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,165 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Answer, Client, FetchError
-from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
+from triton_exporter.http.triton_paths import is_addressable, model_path
+from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 from triton_exporter.triton.answers import (
     AnswerError,
     error_text,
+    parse_config,
     parse_index,
     parse_server,
     parse_statistics,
 )
-from triton_exporter.triton.model_endpoints import ModelEndpoints
-from triton_exporter.triton.poll_requests import CountFailure, PollRequests
+
+T = TypeVar("T")
+
+CountFailure = Callable[[str, str], None]
+"""Called with endpoint and reason for every request that failed."""
+
+
+@dataclass
+class PollRequests:
+    """Requests to one Triton, poll after poll; `unanswered` is true once one of this poll got no answer."""
+
+    client: Client
+    count_failure: CountFailure
+    unanswered: bool = field(default=False, init=False)
+    _began: float = field(default=0.0, init=False)  # time.monotonic()
+
+    def begin(self) -> None:
+        """Begin a poll, which has one timeout for all its requests."""
+        self._began = time.monotonic()
+        self.unanswered = False
+        self.allow(1.0)
+
+    def allow(self, share: float) -> None:
+        """Let the next requests last until this share of the timeout has passed since the poll began."""
+        self.client.until = self._began + share * self.client.limits.timeout_seconds
+
+    @property
+    def is_late(self) -> bool:
+        """True if the time for requests has passed."""
+        return time.monotonic() >= self.client.until
+
+    def answer(self, endpoint: str, path: str) -> Answer | str:
+        """Return the answer with any status, or the reason why there is none."""
+        try:
+            return self.client.get(path)
+        except FetchError as error:
+            self._count_unanswered(endpoint, error)
+            return error.reason
+
+    def parsed(self, endpoint: str, ask: Callable[[], Answer], parse: Callable[[bytes], T]) -> T | None:
+        """Return the parsed body of an answer with status 200; None after any failure, and when it is late."""
+        if self.is_late:
+            return None
+        try:
+            answer = ask()
+            if answer.status == 200:
+                return parse(answer.body)
+            self.count_failure(endpoint, "http_error")
+        except FetchError as error:
+            self._count_unanswered(endpoint, error)
+        except AnswerError:
+            self.count_failure(endpoint, "bad_response")
+        return None
+
+    def _count_unanswered(self, endpoint: str, error: FetchError) -> None:
+        self.unanswered = True
+        self.count_failure(endpoint, error.reason)
+
+
+PER_POLL = 32
+"""Number of ready endpoints, and of configurations, that one poll asks for: the rest wait their turn, so that
+1,000 models cost Triton no burst."""
+
+REREAD_PER_POLL = 2
+"""Number of configurations that one poll reads again."""
+
+
+@dataclass
+class ModelEndpoints:
+    """The last answers of the endpoints of each serving model version."""
+
+    requests: PollRequests
+    configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
+    ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
+    _queue: list[ModelVersion] = field(default_factory=list, init=False)
+    _config_turns: dict[ModelVersion, int] = field(default_factory=dict, init=False)  # when last asked for
+    _turn: int = field(default=0, init=False)
+    _configs_first: bool = field(default=True, init=False)
+
+    def forget(self) -> None:
+        """Forget all answers: they may be different after a restart."""
+        self.configs.clear()
+        self._config_turns.clear()
+        self.ready.clear()
+
+    def ask(self, serving: Iterable[ModelVersion]) -> None:
+        """Ask the versions whose turn it is, as far as the time of the poll allows."""
+        # What cannot be asked is not known: Triton's index alone has the state of such a model.
+        addressable = frozenset(version for version in serving if is_addressable(*version))
+        for known in (self.configs, self.ready, self._config_turns):
+            for gone in known.keys() - addressable:
+                del known[gone]
+        # Requests that hang take all the remaining time, so each poll begins with the other kind.
+        kinds = (self._ask_configs, self._ask_whether_ready)
+        for ask in kinds if self._configs_first else reversed(kinds):
+            ask(addressable)
+        self._configs_first = not self._configs_first
+
+    def _ask_configs(self, serving: frozenset[ModelVersion]) -> None:
+        # The version asked for longest ago comes first: a configuration that cannot be read delays no other.
+        # A hot reload can change a configuration without a trace, so those that are known are read again.
+        def turn(version: ModelVersion) -> tuple[int, ModelVersion]:
+            return self._config_turns.get(version, 0), version
+
+        new = sorted(serving - self.configs.keys(), key=turn)
+        reread = sorted(self.configs, key=turn)
+        for version in [*new[:PER_POLL], *reread[:REREAD_PER_POLL]]:
+            if self.requests.is_late:
+                return
+            self._turn += 1
+            self._config_turns[version] = self._turn
+            path = f"{model_path(*version)}/config"
+            config = self.requests.parsed("config", partial(self.requests.client.get, path), parse_config)
+            if config is not None:
+                self.configs[version] = config
+
+    def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
+        # New versions first, then the others in turn; those that a hung model delayed come first in the next poll.
+        waiting = [version for version in self._queue if version in serving]
+        waiting = sorted(serving.difference(waiting)) + waiting
+        asked = 0
+        for version in waiting[:PER_POLL]:
+            if self.requests.is_late:
+                break
+            asked += 1
+            if not self._ask_ready(version):
+                break
+        self._queue = waiting[asked:] + waiting[:asked]
+
+    def _ask_ready(self, version: ModelVersion) -> bool:
+        """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
+        answer = self.requests.answer("model_ready", f"{model_path(*version)}/ready")
+        if isinstance(answer, str):
+            # A hung stub can block its ready endpoint: a model that does not answer is not ready.
+            self.ready[version] = False
+            return False
+        if answer.status in (200, 400):
+            self.ready[version] = answer.status == 200
+        else:
+            self.requests.count_failure("model_ready", "http_error")
+            self.ready.pop(version, None)
+        return True
+
 
 READY_SHARE = 0.5
 """Part of the timeout after which a poll no longer waits for the ready endpoint."""
@@ -33,13 +181,6 @@ that did not respond whether it is live, so a poll takes no longer than one time
 
 MAX_PAUSE_SECONDS = 60.0
 """A slow repository is polled at least once a minute."""
-
-
-class _Identification(NamedTuple):
-    """The reason (of DOWN_REASONS) why a server is not a Triton that answers, and details; "" if it is one."""
-
-    failure: str = ""
-    text: str = ""
 
 
 @dataclass
@@ -76,8 +217,10 @@ class ApiPoller:
         alive = self._requests.answer("live", triton_paths.LIVE)
         if isinstance(alive, str):
             return self._failed_poll(at, alive)
-        if not (alive.status == 200 and self._version) and (identification := self._identify()).failure:
-            return self._failed_poll(at, identification.failure, identification.text)
+        if not (alive.status == 200 and self._version):
+            failure, text = self._identify()
+            if failure:
+                return self._failed_poll(at, failure, text)
         self._requests.allow(READY_SHARE)
         ready = self._requests.answer("ready", triton_paths.READY)
         self._requests.allow(ANSWERS_SHARE)
@@ -87,7 +230,11 @@ class ApiPoller:
         if not self._next_statistics:
             statistics = self._statistics()
         before = dict(self._models.ready)
-        self._models.ask(_serving(index, statistics))
+        serving = {
+            ModelVersion(entry.model, entry.version) for entry in index or () if entry.state == "READY"
+        }
+        serving |= {ModelVersion(each.model, each.version) for each in statistics or ()}
+        self._models.ask(serving)
         if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
             # An unload that began since the index was read would be a version in state ready that is not ready.
             again = self._requests.parsed("index", self.client.index, self._read_index)
@@ -124,20 +271,32 @@ class ApiPoller:
         self._last_statistics = None
         return Snapshot(at, api_failure=failure, api_failure_text=text)
 
-    def _identify(self) -> _Identification:
-        """Return whether the server is a Triton that answers, and remember its version."""
+    def _identify(self) -> tuple[str, str]:
+        """Remember the server's version; return why it is no Triton that answers (of DOWN_REASONS), with details.
+
+        Both are empty if it is one.
+        """
         try:
             answer = self.client.get(triton_paths.SERVER)
             if answer.status == 200:
                 self._version = parse_server(answer.body)
-                return _Identification()
-            failure, text = _other_server(answer), _what_answers(triton_paths.SERVER, answer)
+                return "", ""
+            text = _what_answers(triton_paths.SERVER, answer)
+            if answer.status != 404 and error_text(answer.body):
+                # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
+                failure = ""
+            elif answer.status in (401, 403, 407, 429) or answer.status >= 500:
+                failure = (
+                    "http_error"  # a proxy in front of Triton that wants credentials, or does not reach it
+                )
+            else:
+                failure = NOT_TRITON
         except FetchError as error:
             failure, text = error.reason, str(error)
         except AnswerError as error:
             failure, text = NOT_TRITON, f"GET /v2: {error}"
         self.count_failure("metadata", failure or "http_error")
-        return _Identification(failure, text)
+        return failure, text
 
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
@@ -180,19 +339,3 @@ def _is_refused(answer: Answer | str) -> bool:
 def _what_answers(path: str, answer: Answer) -> str:
     error = error_text(answer.body)
     return f"GET {path} answers HTTP {answer.status}" + (f": {error}" if error else "")
-
-
-def _other_server(answer: Answer) -> str:
-    """Return why a refusal of `/v2` is not Triton's, as one of DOWN_REASONS; empty if it is."""
-    # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
-    if answer.status != 404 and error_text(answer.body):
-        return ""
-    # A proxy in front of Triton that wants credentials, or does not reach it.
-    return "http_error" if answer.status in (401, 403, 407, 429) or answer.status >= 500 else NOT_TRITON
-
-
-def _serving(
-    index: Iterable[IndexEntry] | None, statistics: Iterable[ModelStatistics] | None
-) -> frozenset[ModelVersion]:
-    ready = {ModelVersion(e.model, e.version) for e in index or () if e.state == "READY"}
-    return frozenset(ready | {ModelVersion(s.model, s.version) for s in statistics or ()})

@@ -28,7 +28,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.slack_setup import sample
-from triton_exporter.lifecycle.reasons import NOT_LISTED
+from triton_exporter.lifecycle.load_failures import NOT_LISTED
 from triton_slo.indicators import Errors, Latency, Queue, Readiness
 from triton_slo.indicators.indicator import Indicator
 

@@ -221,7 +221,7 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
             raise ZeroDivisionError
         return f"/v2/models/{model}"
 
-    monkeypatch.setattr("triton_exporter.triton.model_endpoints.model_path", path)
+    monkeypatch.setattr("triton_exporter.triton.poll.model_path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
     with (
         faulty(answers) as target,

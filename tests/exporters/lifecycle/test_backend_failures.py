@@ -8,13 +8,13 @@ import pytest
 
 from triton_exporter.catalogue import triton
 from triton_exporter.exposition.parse import parse
-from triton_exporter.lifecycle.backend_failures import (
+from triton_exporter.lifecycle.tracker import (
     MEMORY_SECONDS,
     MIN_FAILURES,
     MIN_SECONDS,
     BackendFailures,
+    Lifecycle,
 )
-from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 
 KEY = ModelVersion("m", "1")

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from triton_exporter.lifecycle.state_log import QUIET_SECONDS, FailureLog, ReachabilityLog
 from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.views import QUIET_SECONDS, FailureLog, ReachabilityLog
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 

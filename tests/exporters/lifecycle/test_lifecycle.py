@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import state
 from triton_exporter.family import Sample
 from triton_exporter.lifecycle.load_failures import MEMORY_SECONDS
-from triton_exporter.lifecycle.model_states import AT_ZERO_SECONDS, ModelStates
 from triton_exporter.lifecycle.tracker import UNLOADED_SECONDS, Lifecycle
+from triton_exporter.lifecycle.views import AT_ZERO_SECONDS, ModelStates
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 
 _NAMES = st.sampled_from("abc")

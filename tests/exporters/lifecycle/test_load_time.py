@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
-from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.views import ModelStates
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 
 _KEY = ModelVersion("m", "1")

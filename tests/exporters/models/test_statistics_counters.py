@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_exporter.exposition.write import text_pieces
-from triton_exporter.models.statistics_counters import StatisticsCounters
+from triton_exporter.model_series import StatisticsCounters
 from triton_exporter.snapshot import BatchStatistics, ModelStatistics, ModelVersion, Snapshot
 
 _MODEL = ModelVersion("worker", "1")

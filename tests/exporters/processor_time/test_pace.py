@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from triton_exporter.processor_time.pace import TRITON_PART, Pace
+from triton_exporter.processor_time import TRITON_PART, Pace
 
 
 def spent(

@@ -30,7 +30,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
-from triton_exporter.processor_time.core_budget import CoreBudget
+from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 from triton_exporter.tracing.agreement import Agreement
 from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf

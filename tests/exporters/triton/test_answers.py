@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.captures import CAPTURES
-from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.lifecycle.load_failures import classify
 from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
 from triton_exporter.triton.answers import (
     AnswerError,

@@ -12,10 +12,8 @@ import pytest
 
 from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
-from triton_exporter.snapshot import ModelVersion
-from triton_exporter.triton.claims import claims
-from triton_exporter.triton.model_endpoints import PER_POLL
-from triton_exporter.triton.poll import ApiPoller
+from triton_exporter.snapshot import ModelVersion, claims
+from triton_exporter.triton.poll import PER_POLL, ApiPoller
 
 TIMEOUT = 1.0
 

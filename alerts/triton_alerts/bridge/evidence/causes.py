@@ -10,7 +10,7 @@ import re
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
+from triton_exporter.lifecycle.load_failures import NOT_LISTED, classify
 from triton_slo.causes import cause_words
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from triton_exporter.distribution.buckets import Buckets, Signal
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.fit import MIN_INTERVALS
-from triton_exporter.processor_time.core_budget import CoreBudget
+from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelVersion
 
 MAX_DECOMPOSED = 100

@@ -1,0 +1,260 @@
+"""Show the lifecycle of all models: as series, as JSON of /state, and in the exporter's log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_exporter.catalogue import Metric, state
+from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.common.moments import rfc3339
+from triton_exporter.common.printable import printable
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import CachedSamples
+from triton_exporter.family import Family
+from triton_exporter.lifecycle.load_failures import LastFailure, classify
+from triton_exporter.lifecycle.tracker import Lifecycle, Record
+from triton_exporter.snapshot import ModelVersion, Snapshot, what_to_check
+
+AT_ZERO_SECONDS = 15.0
+"""Time for which a failure counter stays at 0 after it first appears, unless Prometheus has taken the 0 before: a
+counter that appears with 1 shows Prometheus no increase."""
+
+
+@dataclass
+class ModelStates:
+    """SnapshotObserver and Collector over one Lifecycle."""
+
+    lifecycle: Lifecycle
+    _zero_since: dict[str, float] = field(default_factory=dict, init=False)
+    """Models whose counters are shown as 0, and since when (Unix seconds)."""
+    _shown: set[str] = field(default_factory=set, init=False)
+    """Models whose counters have been shown."""
+    _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Take in one poll."""
+        self.lifecycle.observe_snapshot(snapshot)
+
+    def note_scrape(self) -> None:
+        """Note that Prometheus has scraped a whole page: counters that it saw at 0 may now grow."""
+        self._zero_since.clear()
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Yield readiness, state, expectation, load failures, episodes and load times of models."""
+        models = self.lifecycle.load_failures.models
+        self._zero_since = {
+            model: since for model, since in self._zero_since.items() if now - since < AT_ZERO_SECONDS
+        }
+        self._zero_since |= dict.fromkeys(models - self._shown, now)
+        self._shown = set(models)
+        # At 1,000 models these families are a megabyte, and change a few times a day.
+        current = (self.lifecycle.revision, frozenset(self._zero_since))
+        if self._written[0] != current:
+            self._written = (current, self._families())
+        yield from self._written[1]
+
+    def _families(self) -> Sequence[Family]:
+        lifecycle = self.lifecycle
+        records = sorted(lifecycle.records.items())
+        expected = lifecycle.expected_models()
+        families = [
+            _cached_family(state.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
+            _cached_family(
+                state.MODEL_STATE,
+                (
+                    ((*key, name), name == record.claim.state)
+                    for key, record in records
+                    for name in state.MODEL_STATES
+                ),
+            ),
+            _cached_family(
+                state.MODEL_EXPECTED,
+                (((model,), model in expected) for model in sorted({key.model for key, _ in records})),
+            ),
+            _cached_family(state.MODEL_LOAD_FAILURES, self._failures(lifecycle.load_failures.counts)),
+            _cached_family(
+                state.MODEL_NOT_READY_SINCE,
+                (
+                    (key, record.not_ready_since)
+                    for key, record in records
+                    if record.not_ready_since is not None
+                ),
+            ),
+            _cached_family(
+                state.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)
+            ),
+            _cached_family(
+                state.MODEL_LOAD_DURATION_ESTIMATED,
+                ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
+            ),
+        ]
+        if lifecycle.load_failures.log_read:
+            families.append(
+                _cached_family(state.MODEL_RELOAD_FAILURES, self._failures(lifecycle.load_failures.reloads))
+            )
+        return families
+
+    def _failures(self, failures: Mapping[tuple[str, str], int]) -> Iterable[tuple[tuple[str, ...], float]]:
+        for model in sorted(self.lifecycle.load_failures.models):
+            for reason in state.LOAD_FAILURE_REASONS:
+                yield (model, reason), 0 if model in self._zero_since else failures.get((model, reason), 0)
+
+
+def _cached_family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+    return Family(metric, CachedSamples(Family.of(metric, values).samples))
+
+
+MAX_TEXT = 4000
+"""Characters of Triton's reason shown; a Python traceback can be longer than a page."""
+
+
+def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> dict[str, Any]:
+    """Return what /state answers; times are ISO 8601 in UTC."""
+    expected = lifecycle.expected_models()
+    snapshot = lifecycle.snapshot
+    return {
+        "triton": {
+            "url": triton_url,
+            "version": snapshot.triton_version,
+            "looked_at": _rfc3339_or_none(snapshot.at),
+            "up": reading is not None and reading.up and snapshot.api_failure != NOT_TRITON,
+            "metrics_failure": reading.reason if reading is not None else "",
+            "metrics_failure_text": reading.detail[:MAX_TEXT] if reading is not None else "",
+            "live": snapshot.live,
+            "ready": snapshot.ready,
+            "api_failure": snapshot.api_failure,
+            "api_failure_text": snapshot.api_failure_text[:MAX_TEXT],
+            "phase": phase(lifecycle, metrics_answer=reading is not None and reading.up),
+            "start_failure": "" if snapshot.live else lifecycle.start_failure[:MAX_TEXT],
+        },
+        "models": [
+            _model(lifecycle, key, record, expected=key.model in expected)
+            for key, record in sorted(lifecycle.records.items())
+        ],
+    }
+
+
+def server_families(lifecycle: Lifecycle, reading: Reading | None) -> Iterable[Family]:
+    """Yield whether the server is live and ready, as far as it is known."""
+    snapshot = lifecycle.snapshot
+    known = phase(lifecycle, metrics_answer=reading is None or reading.up) != "unknown"
+    yield Family.of(state.SERVER_LIVE, [((), snapshot.live)] if known else [])
+    yield Family.of(
+        state.SERVER_READY, [((), snapshot.ready)] if known and snapshot.ready is not None else []
+    )
+
+
+def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
+    """Return the phase, from both ports: the API ends at once on SIGTERM, metrics when all is drained.
+
+    The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41). A Triton
+    that was never live and does the same has failed to start, or has no HTTP.
+    """
+    failure = lifecycle.snapshot.api_failure
+    if not failure:
+        if not lifecycle.snapshot.live:
+            return "draining" if lifecycle.was_live and not lifecycle.has_closed else "failed to start"
+        return "serving" if metrics_answer else "serving, metrics do not answer"
+    if failure == NOT_TRITON:
+        return "not Triton"
+    if failure in ("refused", "bad_response") and metrics_answer:
+        return "draining" if lifecycle.was_live else "unknown"
+    if failure == "refused":
+        return "down or starting"
+    return "does not answer"
+
+
+def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected: bool) -> dict[str, Any]:
+    failure = lifecycle.load_failures.last.get(key.model)
+    return {
+        "model": key.model,
+        "version": key.version,
+        "state": record.claim.state,
+        "since": _rfc3339_or_none(record.since),
+        "ready": record.claim.ready,
+        "expected": expected,
+        "expected_by": [
+            *(["operator"] if key.model in lifecycle.expected else []),
+            *(["asked to load"] if record.load_requested else []),
+        ],
+        "not_ready_since": _rfc3339_or_none(record.not_ready_since),
+        "load_duration_estimated_seconds": None
+        if record.load.seconds is None
+        else round(record.load.seconds, 3),
+        "reason": record.claim.reason[:MAX_TEXT],
+        "source": record.claim.source,
+        "last_load_failure": None
+        if failure is None
+        else {
+            "at": _rfc3339_or_none(failure.at),
+            "version": failure.version,
+            "text": failure.text[:MAX_TEXT],
+            "source": failure.source,
+        },
+    }
+
+
+def _rfc3339_or_none(at: float | None) -> str | None:
+    return None if not at else rfc3339(at, "milliseconds")
+
+
+_LOG = logging.getLogger(__name__)
+
+QUIET_SECONDS = 600.0
+"""Time for which the same words about a model are not repeated: poll mode tries again every few seconds."""
+
+_MAX_TEXT = 1000
+
+
+class FailureLog:
+    """SnapshotObserver (see `app.parts`); comes after the lifecycle it reads."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._logged: dict[str, LastFailure] = {}
+
+    def observe_snapshot(self, _snapshot: Snapshot) -> None:
+        """Log what failed since the last poll."""
+        failures = self._lifecycle.load_failures.last
+        self._logged = {model: logged for model, logged in self._logged.items() if model in failures}
+        for model, failure in failures.items():
+            logged = self._logged.get(model)
+            if (
+                logged is None
+                or (failure.version, failure.text) != (logged.version, logged.text)
+                or failure.at >= logged.at + QUIET_SECONDS
+            ):
+                self._logged[model] = failure
+                version = f" version {_log_text(failure.version)}" if failure.version else ""
+                text = _log_text(" ".join(failure.text.split()))
+                name, reason = _log_text(model), classify(failure.text)
+                _LOG.warning("model %s%s failed to load (%s): %s", name, version, reason, text)
+
+
+def _log_text(text: str) -> str:
+    """Return the text in one line that cannot steer a terminal."""
+    return printable(text[:_MAX_TEXT])
+
+
+class ReachabilityLog:
+    """SnapshotObserver (see `app.parts`): one line for each change."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._answered: bool | None = None
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Write whether this poll was answered, if the last one was not, or the other way round."""
+        before, self._answered = self._answered, not snapshot.api_failure
+        if self._answered == before:
+            return
+        if snapshot.api_failure:
+            check = what_to_check(snapshot.api_failure)
+            seen = _log_text(snapshot.api_failure_text or snapshot.api_failure)
+            _LOG.warning("Triton at %s does not answer (%s): %s", self._url, seen, check)
+        else:
+            again = "" if before is None else " again"
+            _LOG.info("Triton %s at %s answers%s", snapshot.triton_version, self._url, again)

@@ -1,1 +1,0 @@
-"""Configuration and work of each model as series."""

@@ -1,1 +1,0 @@
-"""The processor time that the exporter may take: for readings of Triton, traces and estimates."""
