@@ -13,6 +13,7 @@ from typing import Protocol
 
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import ProblemsError
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
 
@@ -104,10 +105,14 @@ def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
     try:
         return verb.run(args)
     except CommandError as error:
-        for message in error.messages:
-            lines = f"tritonwatch {name}: {message}".split("\n")
-            print("\n".join(map(printable, lines)), file=sys.stderr)
-        return error.code
+        messages, code = error.messages, error.code
+    except ProblemsError as error:
+        messages = tuple(map(str, error.problems))
+        code = 2 if any(problem.place.startswith("--") for problem in error.problems) else 1
+    for message in messages:
+        lines = f"tritonwatch {name}: {message}".split("\n")
+        print("\n".join(map(printable, lines)), file=sys.stderr)
+    return code
 
 
 def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from triton_exporter.common.nearest import nearest
+from triton_exporter.common.options import Options
 from triton_exporter.common.printable import printable, without_secrets
 
 _EXAMPLE = "example: "
@@ -23,6 +24,16 @@ class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
         if not summary:
             raise TypeError(f"add_parser({name!r}) lacks help, the summary of the subcommand")
         return super().add_parser(name, **{"description": f"{summary[0].upper()}{summary[1:]}."} | kwargs)
+
+
+class _HelpOfAll(argparse.Action):
+    """Shows also the options that are rarely set."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser.rare.clear()
+        parser.print_help()
+        parser.exit()
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -45,11 +56,28 @@ class Parser(argparse.ArgumentParser):
         own: dict[str, Any] = {"allow_abbrev": False, "formatter_class": _HelpFormatter}
         super().__init__(*args, **own | kwargs)
         self.register("action", "parsers", _Subcommands)
+        self.rare: set[argparse.Action] = set()
+        """Options that --help leaves out."""
+
+    def format_help(self) -> str:
+        """Return the help, without the options that are rarely set."""
+        texts = {action: action.help for action in self.rare}
+        try:
+            for action in texts:
+                action.help = argparse.SUPPRESS
+            return super().format_help()
+        finally:
+            for action, text in texts.items():
+                action.help = text
 
     def end_help(self, exit_codes: Mapping[int, str]) -> None:
         """End the help of this parser and of those below it: example, form of durations, exit codes."""
         codes = sorted({**exit_codes, 2: "wrong usage, nothing was done"}.items())
         for parser in self._with_subparsers():
+            if parser.rare:
+                parser.add_argument(
+                    "--help-all", nargs=0, action=_HelpOfAll, help="show also rarely set options"
+                )
             lines = [parser.epilog] if parser.epilog else []
             if any(action.metavar == "DURATION" for action in parser._actions):
                 lines.append(_DURATIONS)
@@ -66,7 +94,7 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(self, argv: Sequence[str]) -> None:
         """Exit with 2 if a word is not an option of this parser or of those below it; name the nearest one."""
         options = [word.partition("=")[0] for word in _before_the_end_of_options(argv)]
-        if {"-h", "--help"} & set(options):
+        if {"-h", "--help", "--help-all"} & set(options):
             return
         known = set(self._options())
         for option in options:
@@ -87,6 +115,24 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, _Subcommands):
                 for parser in action.choices.values():
                     yield from parser._with_subparsers()
+
+
+def declare(parser: argparse.ArgumentParser, model: type[Options], names: Iterable[str] = ()) -> None:
+    """Add the options of a class, or some of them; none has a default there, which would hide other sources."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in model.options().values():
+        if names and option.name not in names:
+            continue
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group or None)
+        add = (groups[option.group] if option.group else parser).add_argument
+        if option.form.switch:
+            action = add(option.flag, help=option.help, action="store_const", const="true")
+        else:
+            how = "append" if option.form.repeated else "store"
+            action = add(option.flag, help=option.help, metavar=option.form.metavar, action=how)
+        if option.rare and isinstance(parser, Parser):
+            parser.rare.add(action)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
-from tritonwatch.exporter_options.chosen_settings import settings_of_arguments
+from tritonwatch.parser import Parser
 
 NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
@@ -145,10 +144,10 @@ def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
     """The exporter reads the objectives that are mounted into it; without a bucket an objective is unknown."""
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         _edit(stack, "threshold: 1s", "threshold: 333ms")
-        parser = argparse.ArgumentParser()
+        parser = Parser()
         exporter.configure(parser)
         given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
-        buckets = settings_of_arguments(parser.parse_args(given)).settings.buckets
+        buckets = exporter.settings_of(parser.parse_args(given)).bucket_bounds
 
     assert 0.333 in {bound for bounds in buckets.thresholds.values() for bound in bounds}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
+from triton_exporter.app.settings import Settings
 from tritonwatch.cli import main
 from tritonwatch.commands import bridge, web
-from tritonwatch.exporter_options.chosen_settings import choose
+from tritonwatch.parser import Parser
 
 _ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join(9 * [f'*{before}'])}]\n"
@@ -53,12 +53,12 @@ def test_hostile_objectives_are_refused_with_their_line(
 
 def test_every_listener_is_on_loopback_by_default() -> None:
     """A flag that is left out opens no port to the network, and no receiver."""
-    exporter = choose({"triton": "http://gpu1:8000"}, {}).settings
-    parser = argparse.ArgumentParser()
+    exporter = Settings.read({"triton": "http://gpu1:8000"}, {})
+    parser = Parser()
     bridge.configure(parser)
 
-    assert ("127.0.0.1", None) == (exporter.listen_host, exporter.otlp_listen)
+    assert ("127.0.0.1", None) == (exporter.listen[0], exporter.otlp_listen)
     assert "127.0.0.1:9096" == parser.parse_args(["--dry-run"]).listen
-    pages = argparse.ArgumentParser()
+    pages = Parser()
     web.configure(pages)
     assert ("127.0.0.1", 9097) == pages.parse_args(["--prometheus", "http://p:9090"]).listen

@@ -15,7 +15,9 @@ from support.waiting import eventually
 from triton_exporter.app.exporter import Exporter
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import Metric
+from triton_exporter.http.certificates import Certificates
 from triton_exporter.http.server import Server
+from triton_exporter.probe.probe_settings import ProbeSettings
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,36 @@ def exporting(
     metrics_url: str,
     expected: Mapping[str, tuple[str, ...]] | None = None,
     parts: Sequence[object] | None = None,
+    probes: ProbeSettings | None = None,
+    certificates: Certificates | None = None,
     **settings: object,
 ) -> Iterator[RunningExporter]:
     """Run an exporter for a server until the block ends; it polls every 0.1 s."""
     defaults: dict[str, object] = {
         "gpu": "none",
-        "sampling_interval_seconds": 0.2,
-        "state_interval_seconds": 0.1,
-        "timeout_seconds": 2.0,
+        "sampling_interval": 0.2,
+        "state_interval": 0.1,
+        "timeout": 2.0,
+        "expect": [
+            f"{model}:{version}".removesuffix(":")
+            for model, versions in (expected or {}).items()
+            for version in versions or ("",)
+        ],
     }
-    chosen = Settings(triton_url, metrics_url, expected=expected or {}, **(defaults | settings))  # type: ignore[arg-type]
+    if probes:
+        defaults |= {
+            "probe": probes.models,
+            "probe_exclude": probes.exclude,
+            "probe_interval": probes.interval_seconds,
+            "probe_timeout": probes.timeout_seconds,
+            "probe_payloads": probes.payloads,
+        }
+        if probes.grpc_address:
+            defaults["probe_grpc"] = probes.grpc_address
+    if certificates:
+        names = ("triton_ca_file", "triton_cert_file", "triton_key_file")
+        defaults |= dict(zip(names, (certificates.ca, certificates.own, certificates.key), strict=True))
+    chosen = Settings(triton=triton_url, triton_metrics=metrics_url, **(defaults | settings))
     exporter = Exporter(chosen, parts)
     with served(Server("127.0.0.1", 0, exporter.pages(), connections=exporter.connections)) as server:
         exporter.start()

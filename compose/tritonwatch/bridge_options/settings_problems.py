@@ -8,8 +8,7 @@ from pathlib import Path
 
 from triton_alerts.bridge.settings import BridgeSettings, is_channel, is_user
 from triton_exporter.common.options import is_loopback, is_web_address
-from triton_exporter.common.problem import Problem
-from triton_exporter.http.certificates import CertificateError
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.names import SEVERITIES
 from triton_slo.prometheus.server_access import parse_header
 
@@ -149,7 +148,7 @@ def _tls_problems(given: BridgeSettings) -> list[Problem]:
     }
     try:
         certificates.context()
-    except CertificateError as error:
+    except ProblemsError as error:
         return [
             Problem(f"{options[problem.place]} {problem.place}", problem.reason, problem.fix)
             for problem in error.problems

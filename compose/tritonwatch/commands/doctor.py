@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 import textwrap
 
 from triton_exporter.app.doctor_facts import gather
+from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.options import Url, adder, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
-from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
+from tritonwatch.parser import declare
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 EXIT_CODES = {
@@ -24,10 +25,17 @@ EXIT_CODES = {
 }
 
 
+class _Settings(DoctorSettings):
+    section = "exporter"
+
+    triton: Url
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    declare_some(parser, DOCTOR_OPTIONS)
+    declare(parser, _Settings)
     add(
         "--watch DURATION",
         "time for which Triton's traffic is observed (default: 2s)",
@@ -39,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
+    settings = _Settings.read(vars(args), os.environ)
     facts = gather(settings, args.watch)
     findings = examine(facts)
     if facts.is_other_server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import defaultdict
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from triton_exporter.app.settings import Settings
+from triton_exporter.app.settings import TritonAccess
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.options import adder
+from triton_exporter.common.options import Url, adder
 from triton_exporter.common.printable import printable
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.parse import parse
@@ -26,8 +27,7 @@ from triton_slo.objective.propose import MeasurementSource, Timing, observed_mod
 from triton_slo.prometheus.client import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
-from tritonwatch.exporter_options.declared_options import TRITON_OPTIONS, declare_some
+from tritonwatch.parser import declare
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
 EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
@@ -38,10 +38,17 @@ _MAX_POLLS = 100
 _MICROSECONDS = 1e6
 
 
+class _Settings(TritonAccess):
+    section = "exporter"
+
+    triton: Url
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
-    declare_some(parser, TRITON_OPTIONS)
+    declare(parser, _Settings, _Settings.options().keys() - {"timeout"})
     add(
         "--out FILE",
         "file to write, or - for standard output (default: objectives.yaml); an existing file is never "
@@ -53,11 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal."""
-    settings = some_settings_of_arguments(args, TRITON_OPTIONS)
+    settings = _Settings.read(vars(args), os.environ)
     exists = UsageError(f"--out {args.out} already exists and is not overwritten; choose another file")
     if args.out != "-" and Path(args.out).exists():
         raise exists
-    text = _proposal(replace(settings, timeout_seconds=args.timeout), args)
+    text = _proposal(settings, args)
     if args.out == "-":
         print(text, end="")
         return 0
@@ -71,12 +78,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _proposal(settings: Settings, args: argparse.Namespace) -> str:
+def _proposal(settings: TritonAccess, args: argparse.Namespace) -> str:
     poll = _poll(settings)
     if not poll.snapshot.index:
-        raise CommandError(
-            f"Triton at {settings.triton_url} lists no models; load a model, then run init again"
-        )
+        raise CommandError(f"Triton at {settings.triton} lists no models; load a model, then run init again")
     measured = _measured(settings)
     origin = measured.origin
     if args.prometheus:
@@ -99,8 +104,8 @@ class _Poll(NamedTuple):
     configs: Mapping[str, ModelConfig]
 
 
-def _poll(settings: Settings) -> _Poll:
-    url = settings.triton_url
+def _poll(settings: TritonAccess) -> _Poll:
+    url = settings.triton
     client = triton_client(settings, url, Client)
     failures: list[str] = []
     poller = ApiPoller(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
@@ -139,7 +144,7 @@ class _Measured:
     notes: tuple[str, ...] = ()
 
 
-def _measured(settings: Settings) -> _Measured:
+def _measured(settings: TritonAccess) -> _Measured:
     """Return means and sums by model since Triton's start."""
     url = settings.metrics_url
     client = triton_client(settings, url, Client)

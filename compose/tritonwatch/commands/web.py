@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triton_exporter.app.doctor_facts import gather
+from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.common.options import adder, host_and_port, parsed
-from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
+from triton_exporter.http.web_config import WebConfig, load_web_config
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, objective_files
@@ -24,9 +25,8 @@ from tritonwatch.arguments import (
     web_address,
 )
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
-from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 from tritonwatch.objective_files import add_objectives
+from tritonwatch.parser import declare
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.doctor_reader import DoctorReader
@@ -38,6 +38,13 @@ _WATCH_SECONDS = 0.5
 """Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
 EXIT_CODES = {0: "stopped by SIGTERM or Ctrl-C", 1: "a mistake in a file, or --listen is in use"}
+
+
+class _Doctor(DoctorSettings):
+    group = "a Triton server, to show the findings of `tritonwatch doctor` on the pages of its models"
+
+
+_DOCTOR_OPTIONS = _Doctor.options().keys() - {"timeout"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,19 +68,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--prometheus-link URL", "URL of Prometheus (default: that of --prometheus)", address, default="")
     add_runbook_url(add)
     add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))
-    group = parser.add_argument_group(
-        "a Triton server, to show the findings of `tritonwatch doctor` on the pages of its models"
-    )
-    declare_some(group, DOCTOR_OPTIONS)
+    declare(parser, _Doctor, _DOCTOR_OPTIONS)
     access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a Prometheus that does not answer is a banner on every page."""
-    try:
-        web = load_web_config(args.web_config) if args.web_config else WebConfig()
-    except WebConfigError as error:
-        raise CommandError(*error.problems) from error
+    web = load_web_config(args.web_config) if args.web_config else WebConfig()
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
         host, port = args.listen
         try:
@@ -106,12 +107,12 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
 
 
 def _doctor(args: argparse.Namespace) -> DoctorReader | None:
-    given = [name for name in DOCTOR_OPTIONS if getattr(args, name)]
+    given = [name for name in _DOCTOR_OPTIONS if getattr(args, name)]
     if not args.triton:
         if given:
             raise UsageError(
                 f"--{given[0].replace('_', '-')} needs --triton URL, the Triton server to examine"
             )
         return None
-    settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
-    return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
+    settings = _Doctor.read(vars(args), os.environ)
+    return DoctorReader(settings.triton, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)

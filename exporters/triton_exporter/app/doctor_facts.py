@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from triton_exporter.app.features import gpu_parts
-from triton_exporter.app.settings import Settings
+from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts
@@ -45,14 +45,14 @@ class _Answers(NamedTuple):
     """The JSON objects of the answers that have one."""
 
 
-def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
+def gather(settings: DoctorSettings, watch_seconds: float) -> TritonFacts:
     """Observe one Triton for a while, with requests that only read."""
-    api = triton_client(settings, settings.triton_url, Client)
+    api = triton_client(settings, settings.triton, Client)
     metrics = triton_client(settings, settings.metrics_url, Client)
     with closing(api), closing(metrics):
         snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
         if snapshot.api_failure == NOT_TRITON:
-            return TritonFacts(settings.triton_url, settings.metrics_url, snapshot)
+            return TritonFacts(settings.triton, settings.metrics_url, snapshot)
         first, failure = _exposition(metrics)
         started = time.monotonic()
         answers = _Answers({}, {}) if snapshot.api_failure else _ask(api)
@@ -62,7 +62,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
         watched_seconds = time.monotonic() - started
         traces, model_traces = _trace_settings(api, None if snapshot.api_failure else second)
         return TritonFacts(
-            url=settings.triton_url,
+            url=settings.triton,
             metrics_url=settings.metrics_url,
             snapshot=snapshot,
             statuses=answers.statuses,
@@ -78,7 +78,9 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
         )
 
 
-def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | None) -> tuple[Finding, ...]:
+def _gpu_findings(
+    settings: DoctorSettings, snapshot: Snapshot, page: Exposition | None
+) -> tuple[Finding, ...]:
     now = time.time()
     findings: list[Finding] = []
     for part in gpu_parts(settings):

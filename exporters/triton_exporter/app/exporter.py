@@ -59,7 +59,7 @@ class Exporter:
         self.connections = Connections()
         self._now = now
         feeding = lifecycle_sources(settings, self.model_states.lifecycle)
-        logs = FailureLog(self.model_states.lifecycle), ReachabilityLog(settings.triton_url)
+        logs = FailureLog(self.model_states.lifecycle), ReachabilityLog(settings.triton)
         optional = optional_parts(settings) if parts is None else parts
         # In the order in which they get each poll: what feeds the lifecycle, the lifecycle, what reads it.
         self._parts = Parts((*feeding, self.model_states, *logs, *optional, self.connections))
@@ -76,11 +76,11 @@ class Exporter:
         self._threads: list[threading.Thread] = []
         # One connection for each thread that polls.
         metrics = triton_client(settings, settings.metrics_url, Client)
-        api = triton_client(settings, settings.triton_url, Client)
+        api = triton_client(settings, settings.triton, Client)
         self._metrics_thread = MetricsThread(
             metrics, settings, self._parts, self._lock, self._count_failure, now
         )
-        interval = settings.state_interval_seconds
+        interval = settings.state_interval
         poller = ApiPoller(api, now, self._count_failure)
         self._api_thread = ApiThread(poller, interval, self._parts, self._lock, self._stop)
 
@@ -106,7 +106,7 @@ class Exporter:
 
     def pages(self) -> Handler:
         """Return the handler of the server's requests."""
-        landing = landing_page(self.settings.triton_url, ("/metrics", "/state", "/-/healthy", "/-/ready"))
+        landing = landing_page(self.settings.triton, ("/metrics", "/state", "/-/healthy", "/-/ready"))
         return routed(
             {
                 "GET /": landing,
@@ -127,7 +127,7 @@ class Exporter:
         """Yield the exporter's own series first: they are sent while Triton answers."""
         started = time.monotonic()
         with self._metrics_thread.fresh(
-            waiting_seconds(request.headers, self.settings.timeout_seconds)
+            waiting_seconds(request.headers, self.settings.timeout)
         ) as wait_for_reading:
             known = self._own_pieces(request, page)
             yield from known
@@ -159,7 +159,7 @@ class Exporter:
     def state(self, request: Request) -> Response:
         """Return every model with its state, since when, and why."""
         with self._lock:
-            answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton_url)
+            answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton)
         return compressed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def ready(self, request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from triton_exporter.app.settings import Settings
+from triton_exporter.app.settings import DoctorSettings, Settings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.gpu import dcgm, native, nvml
@@ -33,11 +33,11 @@ def optional_parts(settings: Settings) -> tuple[object, ...]:
 
 def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
     """Yield the sources of the lifecycle other than Triton's API."""
-    if settings.expected_file is not None:
-        yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
+    if settings.expect_file is not None:
+        yield ExpectedFile(settings.expect_file, settings.expected, lifecycle)
     if settings.triton_log is not None:
-        yield LogReader(LogTail(settings.triton_log), lifecycle, settings.state_interval_seconds)
-    if settings.probe.models:
+        yield LogReader(LogTail(settings.triton_log), lifecycle, settings.state_interval)
+    if settings.probe:
         yield _prober(settings, lifecycle)
     yield BackendFailures(lifecycle)
 
@@ -46,8 +46,8 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
     # Imported here: the official client is an extra that only probing needs.
     from triton_exporter.probe.send import sender
 
-    send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
-    return Prober(settings.probe, lifecycle, send, random.random)
+    send = sender(settings.triton, settings.probes, settings.triton_headers_file, settings.certificates)
+    return Prober(settings.probes, lifecycle, send, random.random)
 
 
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
@@ -55,10 +55,10 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     # Imported here: numpy takes a tenth of a second and 30 MB, and `doctor` uses this module without it.
     from triton_exporter.distribution.estimate.estimator import Estimator
 
-    estimator = Estimator(settings.buckets)
+    estimator = Estimator(settings.bucket_bounds)
     is_traced = settings.otlp_listen is not None or settings.trace_file is not None
     mailbox = Mailbox() if is_traced else None
-    histograms = Distributions(settings.buckets, mailbox, estimator=estimator)
+    histograms = Distributions(settings.bucket_bounds, mailbox, estimator=estimator)
     return (histograms, estimator, *(_trace_parts(settings, mailbox) if mailbox else ()))
 
 
@@ -68,10 +68,10 @@ def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
         yield TraceReceiver(*settings.otlp_listen, mailbox)
     if settings.trace_file is not None:
         yield TraceFiles(settings.trace_file, mailbox)
-    yield TraceRate(triton_client(settings, settings.triton_url, Client, MAX_SETTING_BYTES), mailbox)
+    yield TraceRate(triton_client(settings, settings.triton, Client, MAX_SETTING_BYTES), mailbox)
 
 
-def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
+def gpu_parts(settings: DoctorSettings) -> tuple[Gpus, ...]:
     """Return the GPU part, or nothing where the operator wants none.
 
     `auto` asks dcgm-exporter (at the operator's address, else where it listens by default), then NVML, then
@@ -89,8 +89,8 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     by_name: dict[str, GpuSource] = {
         dcgm.SOURCE: dcgm.DcgmSource(
             settings.dcgm_url or dcgm.DEFAULT_URL,
-            settings.timeout_seconds,
-            settings.dcgm_headers,
+            settings.timeout,
+            settings.dcgm_headers_file,
             settings.dcgm_certificates,
         ),
         nvml.SOURCE: nvml.NvmlSource(),

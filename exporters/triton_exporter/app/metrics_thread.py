@@ -41,7 +41,7 @@ class MetricsThread:
         self._parts = parts
         self._lock = lock
         self._count_failure = count_failure
-        interval = settings.sampling_interval_seconds
+        interval = settings.sampling_interval
         self._pace = Pace(settings.sampling_budget, interval)
         self._observing_seconds = min(OBSERVING_SECONDS, interval or OBSERVING_SECONDS)
         self._observed_at = float("-inf")

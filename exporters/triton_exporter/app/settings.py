@@ -1,56 +1,262 @@
-"""Settings of the exporter: one frozen value, passed down from the command line."""
+"""The options of the exporter, and of what else polls a Triton: `doctor`, `init` and the web page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from triton_exporter.distribution.buckets import Buckets
+from pydantic import BeforeValidator, Field
+
+from triton_exporter.common.duration import duration_between
+from triton_exporter.common.options import (
+    Address,
+    Duration,
+    File,
+    Form,
+    HeadersFile,
+    Options,
+    Patterns,
+    Percent,
+    Rare,
+    Switch,
+    Url,
+    Variable,
+    each,
+    host_and_port,
+    is_loopback,
+    path,
+    single,
+    words,
+)
+from triton_exporter.common.problem import Problem, ProblemsError
+from triton_exporter.distribution.buckets import Buckets, Signal, thresholds
 from triton_exporter.http.certificates import Certificates
-from triton_exporter.http.client import MAX_BODY_BYTES
+from triton_exporter.lifecycle.expectations import Expected, parse_expected
+from triton_exporter.probe.payload import Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 
-RelayChoice = Literal["all", "needed"]
-GpuChoice = Literal["auto", "dcgm", "nvml", "triton", "none"]
+_DEFAULT_METRICS_PORT = 8002
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of one exporter; times are seconds, URLs have no trailing slash.
+def _grpc(text: str) -> str:
+    tls = "grpcs://" if text.startswith("grpcs://") else ""
+    host, port = host_and_port(text.removeprefix(tls))
+    return f"{tls}[{host}]:{port}" if ":" in host else f"{tls}{host}:{port}"
 
-    The defaults here are those of the command line, and its help shows them.
-    """
 
-    triton_url: str
-    metrics_url: str
-    gpu: GpuChoice = "auto"
-    dcgm_url: str = ""
-    dcgm_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    dcgm_certificates: Certificates = field(default_factory=Certificates)
+def _expectation(text: str) -> str:
+    parse_expected([text])
+    return text.strip()
+
+
+def _read_folder(read: Callable[[Path], object]) -> BeforeValidator:
+    return BeforeValidator(lambda raw: raw if isinstance(raw, Mapping) else read(path(str(raw))))
+
+
+def _model_buckets(text: str) -> tuple[str, tuple[float, ...]]:
+    model, _, bounds = text.rpartition("=")
+    try:
+        seconds = tuple(float(bound) for bound in bounds.split(","))
+    except ValueError:
+        seconds = ()
+    if not model or not seconds or not all(0 < bound < float("inf") for bound in seconds):
+        raise ValueError(f"{text!r} is not MODEL=SECONDS,..., such as embedder=0.005,0.01,0.05")
+    return model, seconds
+
+
+class TritonAccess(Options):
+    """Access to a Triton; URLs have no trailing slash."""
+
+    section = "exporter"
+
+    triton: Url = ""
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
+    triton_metrics: Url = ""
+    """Triton's metrics endpoint (default: /metrics on port 8002 of the same host)"""
+    triton_headers_file: Annotated[Rare[HeadersFile], Variable("TRITON_HEADERS", has_content=True)] = Field(
+        default_factory=dict, repr=False
+    )
+    """headers for Triton's restricted endpoints, one `name: value` per line (default: $TRITON_HEADERS)"""
+    triton_ca_file: Annotated[Rare[File], Variable("TRITON_CA_FILE")] = None
+    """CA certificates (PEM) to trust for Triton, instead of those of the system (default: $TRITON_CA_FILE)"""
+    triton_cert_file: Annotated[Rare[File], Variable("TRITON_CERT_FILE")] = None
+    """client certificate (PEM), if Triton or its proxy requires one (default: $TRITON_CERT_FILE)"""
+    triton_key_file: Annotated[Rare[File], Variable("TRITON_KEY_FILE")] = None
+    """private key of the client certificate (default: $TRITON_KEY_FILE, or in the certificate file)"""
+    timeout: Rare[Duration] = 5.0
+    """timeout of a request to Triton, and of one poll of Triton's API (default: {default})"""
+    max_body_bytes: int = 64 * 1024 * 1024
+
+    @property
+    def metrics_url(self) -> str:
+        """URL of Triton's metrics, by default on its port of the same host as its API."""
+        host = urlsplit(self.triton).hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        return self.triton_metrics or f"http://{host}:{_DEFAULT_METRICS_PORT}/metrics"
+
+    @property
+    def certificates(self) -> Certificates:
+        """What is trusted for Triton, and shown to it."""
+        return Certificates(self.triton_ca_file, self.triton_cert_file, self.triton_key_file)
+
+    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
+        """Return what is wrong with the certificates."""
+        urls = self.triton, self.triton_metrics, getattr(self, "probe_grpc", "")
+        return _certificate_problems("triton", self.certificates, urls, places, "--triton")
+
+
+class DoctorSettings(TritonAccess):
+    """A Triton, and the GPUs that it uses."""
+
+    section = "exporter"
+
+    triton_log: File = None
+    """Triton's log (a file or a pipe), for load failures that Triton reports only in its log"""
+    gpu: Annotated[
+        Literal["auto", "dcgm", "nvml", "triton", "none"], Form("{auto,dcgm,nvml,triton,none}")
+    ] = "auto"
+    """source of GPU metrics (default: {default}, the best one available)"""
+    dcgm_url: Url = ""
+    """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""
+    dcgm_headers_file: Annotated[Rare[HeadersFile], Variable("DCGM_HEADERS", has_content=True)] = Field(
+        default_factory=dict, repr=False
+    )
+    """headers for dcgm-exporter, one `name: value` per line, such as Authorization (default: $DCGM_HEADERS)"""
+    dcgm_ca_file: Annotated[Rare[File], Variable("DCGM_CA_FILE")] = None
+    """CA certificates (PEM) to trust for dcgm-exporter (default: $DCGM_CA_FILE, else those of the system)"""
+    dcgm_cert_file: Annotated[Rare[File], Variable("DCGM_CERT_FILE")] = None
+    """client certificate (PEM), if dcgm-exporter requires one (default: $DCGM_CERT_FILE)"""
+    dcgm_key_file: Annotated[Rare[File], Variable("DCGM_KEY_FILE")] = None
+    """private key of that certificate (default: $DCGM_KEY_FILE, or in the certificate file)"""
+    gpu_devices: Annotated[
+        Rare[tuple[str, ...]], BeforeValidator(words), Form("GPU-UUID[/INSTANCE],...")
+    ] = ()
+    """UUIDs of the GPUs that Triton uses, in the order of Triton's CUDA device numbers (default: inferred)"""
+    gpu_models: Annotated[Rare[tuple[str, ...]], BeforeValidator(words), Form("PATTERN,...")] = ()
+    """models that are known to use the GPUs of their instance_group, such as 'embed*'"""
     gpu_interval_seconds: float = 5.0
-    gpu_devices: tuple[str, ...] = ()
-    gpu_models: tuple[str, ...] = ()
-    pod_name: str = ""
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 9401
-    # None: as short as the budget allows, which is a share of one core for the exporter and Triton together.
-    sampling_interval_seconds: float | None = None
-    sampling_budget: float = 0.02
-    state_interval_seconds: float = 1.0
-    timeout_seconds: float = 5.0
-    max_body_bytes: int = MAX_BODY_BYTES
-    relay: RelayChoice = "all"
-    expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    expected_file: Path | None = None
-    triton_log: Path | None = None
-    triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    certificates: Certificates = field(default_factory=Certificates)
-    probe: ProbeSettings = field(default_factory=ProbeSettings)
-    buckets: Buckets = field(default_factory=Buckets)
-    # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
-    otlp_listen: tuple[str, int] | None = None
-    trace_file: Path | None = None
-    # Where the histograms are stored, to go on from after a restart of the exporter.
-    state_file: Path | None = None
+    pod_name: Annotated[str, Variable("POD_NAME")] = ""
+
+    @property
+    def dcgm_certificates(self) -> Certificates:
+        """What is trusted for dcgm-exporter, and shown to it."""
+        return Certificates(self.dcgm_ca_file, self.dcgm_cert_file, self.dcgm_key_file)
+
+    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
+        """Return what is wrong with the certificates."""
+        yield from super().problems(places)
+        yield from _certificate_problems(
+            "dcgm", self.dcgm_certificates, (self.dcgm_url,), places, "--dcgm-url"
+        )
+
+
+class Settings(DoctorSettings):
+    """Every option of the exporter; times are in seconds."""
+
+    section = "exporter"
+
+    triton: Url
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
+    listen: Address = ("127.0.0.1", 9401)
+    """address to serve /metrics on (default: {default})"""
+    web_config: File = None
+    """TLS and basic authentication of the exporter: a web config file of exporter-toolkit"""
+    expect: Annotated[tuple[str, ...], each(_expectation), Form("MODEL[:VERSION]", repeated=True)] = ()
+    """model that should be served; an alert fires while this model is missing (repeatable)"""
+    expect_file: Rare[File] = None
+    """file of models that should be served, one per line; read again when it changes"""
+    sampling_interval: Annotated[
+        Rare[float | None], single(duration_between(0.05, 3600)), Form("DURATION")
+    ] = None
+    """fixed interval between two samples of Triton's metrics (default: as short as --sampling-budget allows)"""
+    sampling_budget: Rare[Percent] = 0.02
+    """CPU time that the exporter may use, including Triton's CPU time for the exporter's requests, as a share
+    of one core (default: {default})"""
+    state_interval: Rare[Duration] = 1.0
+    """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
+    relay: Annotated[Rare[Literal["all", "needed"]], Form("{all,needed}")] = "all"
+    """needed: leave out the summaries of Triton that no rule or dashboard reads (default: {default})"""
+    probe: Patterns = ()
+    """send small inference requests to these models, such as '*' (repeatable)"""
+    probe_exclude: Rare[Patterns] = ()
+    """models to exclude from --probe (repeatable)"""
+    probe_interval: Rare[Duration] = 30.0
+    """interval between two probes of a model (default: {default})"""
+    probe_timeout: Rare[Duration] = 5.0
+    """timeout of a probe (default: {default})"""
+    probe_payloads: Annotated[
+        Rare[Mapping[str, tuple[Tensor, ...]]],
+        _read_folder(load_payloads),
+        Form("DIR"),
+    ] = Field(default_factory=dict)
+    """folder of probe requests: <model>.json, a KServe v2 inference request (default: inputs of zeros)"""
+    probe_grpc: Annotated[Rare[str], single(_grpc), Form("HOST:PORT")] = ""
+    """Triton's gRPC address, to probe decoupled models; grpcs://HOST:PORT for TLS"""
+    buckets: Annotated[
+        Rare[tuple[tuple[str, tuple[float, ...]], ...]],
+        each(_model_buckets),
+        Form("MODEL=SECONDS,...", repeated=True),
+    ] = ()
+    """bucket bounds of a model's latency and queue histograms, such as embedder=0.005,0.01,0.05 (repeatable)"""
+    buckets_from: Annotated[Mapping[Signal, tuple[float, ...]], _read_folder(thresholds), Form("DIR")] = (
+        Field(default_factory=dict)
+    )
+    """folder of objectives: each threshold becomes a bucket bound of the histograms"""
+    state_file: File = None
+    """file that stores the histograms, so that they continue after a restart (default: none, restart at zero)"""
+    otlp_listen: Annotated[Rare[tuple[str, int] | None], single(host_and_port), Form("HOST:PORT")] = None
+    """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
+    otlp_allow_remote: Rare[Switch] = False
+    """allow --otlp-listen on an address that other machines can reach; any of them can then send forged traces"""
+    trace_file: Rare[File] = None
+    """trace file that Triton writes in trace mode `triton`"""
+
+    @property
+    def expected(self) -> Expected:
+        """The models of `expect`."""
+        return parse_expected(self.expect)
+
+    @property
+    def probes(self) -> ProbeSettings:
+        """What the prober needs."""
+        return ProbeSettings(
+            models=self.probe,
+            exclude=self.probe_exclude,
+            interval_seconds=self.probe_interval,
+            timeout_seconds=self.probe_timeout,
+            grpc_address=self.probe_grpc,
+            payloads=self.probe_payloads,
+        )
+
+    @property
+    def bucket_bounds(self) -> Buckets:
+        """The bounds of the histograms."""
+        return Buckets(per_model=dict(self.buckets), thresholds=self.buckets_from)
+
+    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
+        """Return what needs another option, or a package."""
+        yield from super().problems(places)
+        if self.otlp_listen and not (self.otlp_allow_remote or is_loopback(self.otlp_listen[0])):
+            reason = f"other machines can reach {self.otlp_listen[0]} and send forged traces"
+            yield Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote")
+        if self.probe and importlib.util.find_spec("tritonclient") is None:
+            yield Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'")
+
+
+def _certificate_problems(
+    peer: str, certificates: Certificates, urls: Iterable[str], places: Mapping[str, str], option: str
+) -> Iterator[Problem]:
+    """Yield what is wrong with the certificates for a peer, which is reached at these URLs."""
+    names = (f"{peer}_ca_file", f"{peer}_cert_file", f"{peer}_key_file")
+    given = [places[name] for name in names if name in places]
+    if certificates.key and not certificates.own:
+        yield Problem(given[-1], "is a key without a certificate", f"name it: --{peer}-cert-file")
+    if given and not any(url.startswith(("https://", "grpcs://")) for url in urls):
+        yield Problem(given[0], "would not be used: no URL is https", f"{option} https://HOST:PORT")
+    try:
+        certificates.check()
+    except ProblemsError as error:
+        yield from error.problems

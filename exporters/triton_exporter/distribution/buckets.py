@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from triton_exporter.common.duration import parse_seconds
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_all
 
 Signal = Literal["request", "queue"]
@@ -19,10 +20,6 @@ DEFAULT_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0
 """Upper bounds in seconds: a 1-2-5 series, since most thresholds that people choose are of it."""
 
 _SIGNAL_OF_KIND: Mapping[str, Signal] = {"latency": "request", "first_response": "request", "queue": "queue"}
-
-
-class ThresholdError(Exception):
-    """Objectives whose thresholds cannot be read; the message has the file and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,15 @@ def le(bound: float) -> str:
 def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     """Read the thresholds of all objectives in a folder, overrides included, in seconds by signal.
 
-    Raises ThresholdError. Only thresholds are read; whether an objective is valid is
+    Raises ProblemsError. Only thresholds are read; whether an objective is valid is
     checked by `tritonwatch check`.
     """
     limits: dict[Signal, set[float]] = {"request": set(), "queue": set()}
     files = sorted(path for path in objectives.glob("*") if path.suffix in {".yaml", ".yml"})
     if not files:
-        raise ThresholdError(f"{objectives}: no objectives (*.yaml) here; name the folder that holds them")
+        raise ProblemsError(
+            Problem(str(objectives), "no objectives (*.yaml) here", "name the folder that holds them")
+        )
     for path in files:
         for signal, seconds in _read_thresholds(path):
             limits[signal].add(seconds)
@@ -75,7 +74,7 @@ def _read_thresholds(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
         documents = read_all(path)
     except (OSError, *YAML_FAULTS) as error:
-        raise ThresholdError(f"{path}: cannot be read as YAML: {fault(error)}") from error
+        raise ProblemsError(Problem(str(path), f"cannot be read as YAML: {fault(error)}")) from error
     for document in _objectives(documents):
         if not isinstance(document, dict) or not isinstance(document.get("indicator"), dict):
             continue
@@ -89,4 +88,4 @@ def _read_thresholds(path: Path) -> Iterable[tuple[Signal, float]]:
             try:
                 yield signal, parse_seconds(str(text))
             except ValueError as error:
-                raise ThresholdError(f"{path}: threshold: {error}") from error
+                raise ProblemsError(Problem(str(path), f"threshold: {error}")) from error

@@ -6,28 +6,11 @@ import logging
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from triton_exporter.common.problem import Problem, ProblemsError
 
 _LOG = logging.getLogger(__name__)
-
-
-class CertificateProblem(NamedTuple):
-    """One mistake in a file: place, reason, fix."""
-
-    place: str
-    reason: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.reason} (fix: {self.fix})"
-
-
-class CertificateError(Exception):
-    """Files that cannot be used; `problems` lists every mistake."""
-
-    def __init__(self, problems: list[CertificateProblem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +38,20 @@ class Certificates:
         return (self.key or self.own) if self.own else None
 
     def check(self) -> None:
-        """Raise CertificateError over files that cannot be used. Without files the system's roots are not read."""
+        """Raise ProblemsError over files that cannot be used. Without files the system's roots are not read."""
         if self:
             self.context()
 
     def context(self) -> ssl.SSLContext:
-        """Return a client's TLS with the files as they are now. Raises CertificateError."""
+        """Return a client's TLS with the files as they are now. Raises ProblemsError."""
         problems = [problem for path in self.paths for problem in read_problems(path)]
         if problems:
-            raise CertificateError(problems)
+            raise ProblemsError(*problems)
         for path in (self.ca, self.own):
             if path is not None and not _holds_certificate(path):
-                problems.append(CertificateProblem(str(path), "contains no certificate", "write it as PEM"))
+                problems.append(Problem(str(path), "contains no certificate", "write it as PEM"))
         if problems:
-            raise CertificateError(problems)
+            raise ProblemsError(*problems)
         context = ssl.create_default_context(cafile=self.ca)
         if self.own is not None:
             load_own(context, self.own, self.key)
@@ -96,10 +79,10 @@ class ServerCertificates:
         return tuple(path for path in (self.own, self.key, self.client_ca) if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """Return a server's TLS with the files as they are now. Raises CertificateError."""
+        """Return a server's TLS with the files as they are now. Raises ProblemsError."""
         problems = [problem for path in self.paths for problem in read_problems(path)]
         if problems:
-            raise CertificateError(problems)
+            raise ProblemsError(*problems)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version, context.maximum_version = self.oldest, self.newest
         load_own(context, self.own, self.key)
@@ -107,8 +90,8 @@ class ServerCertificates:
             try:
                 context.load_verify_locations(self.client_ca)
             except ssl.SSLError as error:
-                problem = CertificateProblem(str(self.client_ca), "is not a certificate", "write it as PEM")
-                raise CertificateError([problem]) from error
+                problem = Problem(str(self.client_ca), "is not a certificate", "write it as PEM")
+                raise ProblemsError(problem) from error
             context.verify_mode = ssl.CERT_OPTIONAL if self.client_optional else ssl.CERT_REQUIRED
         return context
 
@@ -121,7 +104,7 @@ class TlsFiles(Protocol):
         """The files there are."""
 
     def context(self) -> ssl.SSLContext:
-        """Return TLS with the files as they are now. Raises CertificateError."""
+        """Return TLS with the files as they are now. Raises ProblemsError."""
 
 
 @dataclass
@@ -137,16 +120,16 @@ class ReloadedTls:
     _seen: tuple[object, ...] = field(default=(), init=False, repr=False)
 
     def __call__(self) -> ssl.SSLContext:
-        """Return the context to connect with. Raises CertificateError while there never were good files."""
+        """Return the context to connect with. Raises ProblemsError while there never were good files."""
         seen = tuple(_state(path) for path in self.files.paths)
         if self._context is not None and seen == self._seen:
             return self._context
         try:
             self._context = self.files.context()
-        except CertificateError as error:
+        except ProblemsError as error:
             if self._context is None:
                 raise
-            _LOG.error("the previous certificates stay in use: %s", error)
+            _LOG.error("the previous certificates stay in use: %s", "; ".join(map(str, error.problems)))
         self._seen = seen
         return self._context
 
@@ -159,12 +142,12 @@ def _state(path: Path) -> object:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def read_problems(path: Path) -> list[CertificateProblem]:
+def read_problems(path: Path) -> list[Problem]:
     """Return the problem of a file that cannot be read; none of one that can."""
     try:
         path.read_bytes()
     except OSError as error:
-        return [CertificateProblem(str(path), str(error.strerror), "name a PEM file that we may read")]
+        return [Problem(str(path), str(error.strerror), "name a PEM file that we may read")]
     return []
 
 
@@ -177,22 +160,20 @@ def _holds_certificate(path: Path) -> bool:
 
 
 def load_own(context: ssl.SSLContext, own: Path, key: Path | None) -> None:
-    """Load the certificate that this side shows. Raises CertificateError."""
+    """Load the certificate that this side shows. Raises ProblemsError."""
     place = str(key or own)
     try:
         # Without a callback OpenSSL would ask for the pass phrase on the terminal, and wait.
         context.load_cert_chain(own, key, password=_no_pass_phrase)
     except _EncryptedError as error:
-        problem = CertificateProblem(place, "is encrypted", "store the key without a pass phrase")
-        raise CertificateError([problem]) from error
+        problem = Problem(place, "is encrypted", "store the key without a pass phrase")
+        raise ProblemsError(problem) from error
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            problem = CertificateProblem(place, "is the key of another certificate", f"take that of {own}")
+            problem = Problem(place, "is the key of another certificate", f"take that of {own}")
         else:
-            problem = CertificateProblem(
-                place, "contains no private key", "write it as PEM, or name its file"
-            )
-        raise CertificateError([problem]) from error
+            problem = Problem(place, "contains no private key", "write it as PEM, or name its file")
+        raise ProblemsError(problem) from error
 
 
 class _EncryptedError(Exception):

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http import triton_paths
-from triton_exporter.http.certificates import CertificateError
 
 _CHUNK = 256 * 1024
 
@@ -142,7 +142,7 @@ def _open_connection(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Conne
     secure = parts.scheme == "https"
     try:
         context = tls() if secure else None
-    except CertificateError as error:
+    except ProblemsError as error:
         raise FetchError("tls", str(error)) from error
     return _Connection(parts.hostname or "", parts.port or (443 if secure else 80), context)
 

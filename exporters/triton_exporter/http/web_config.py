@@ -20,8 +20,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_yaml
-from triton_exporter.http.certificates import CertificateError, ReloadedTls, ServerCertificates
+from triton_exporter.http.certificates import ReloadedTls, ServerCertificates
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -39,14 +40,6 @@ MAX_WAITING_OF_CLIENT = 4
 
 class CrowdedError(Exception):
     """Too many passwords wait for their check."""
-
-
-class WebConfigError(Exception):
-    """Mistakes in the web config file, all of them: each with place, reason and fix."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
 
 
 class _Strict(BaseModel):
@@ -138,41 +131,50 @@ class WebConfig:
 
 
 def load_web_config(path: Path) -> WebConfig:
-    """Read the file and what it names; paths in it are relative to it. Raises WebConfigError."""
+    """Read the file and what it names; paths in it are relative to it. Raises ProblemsError."""
     try:
         content = read_yaml(path) or {}
         config = _File.model_validate(content)
     except ValidationError as error:
-        raise WebConfigError([_problem(path, detail) for detail in error.errors()]) from error
+        raise ProblemsError(*(_problem(path, detail) for detail in error.errors())) from error
     except (OSError, *YAML_FAULTS) as error:
-        raise WebConfigError([f"{path}: {fault(error)}"]) from error
+        raise ProblemsError(Problem(str(path), fault(error))) from error
     problems = [
-        f"{path}: basic_auth_users.{user}: is not a bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
+        Problem(
+            f"{path}: basic_auth_users.{user}",
+            "is not a bcrypt hash",
+            f"make one with htpasswd -nBC 10 {user}",
+        )
         for user, stored in config.basic_auth_users.items()
         if not stored.startswith(("$2a$", "$2b$", "$2y$")) or len(stored) != 60
     ]
     if config.basic_auth_users and not _have_bcrypt():
-        problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
+        problems.append(
+            Problem(f"{path}: basic_auth_users", "needs bcrypt", "pip install 'tritonwatch[auth]'")
+        )
     tls = None
     if config.tls_server_config is not None:
         tls = ReloadedTls(_files(config.tls_server_config, path.parent))
         try:
             tls()
-        except CertificateError as error:
-            problems += [f"{path}: tls_server_config: {problem}" for problem in error.problems]
+        except ProblemsError as error:
+            problems += [
+                Problem(f"{path}: tls_server_config: {each.place}", each.reason, each.fix)
+                for each in error.problems
+            ]
     if problems:
-        raise WebConfigError(problems)
+        raise ProblemsError(*problems)
     return WebConfig(tls, config.basic_auth_users, config.http_server_config.headers)
 
 
-def _problem(path: Path, detail: ErrorDetails) -> str:
+def _problem(path: Path, detail: ErrorDetails) -> Problem:
     place, text = detail["loc"], detail["msg"]
     if detail["type"] == "model_type":
         text = "is not a mapping of settings"  # Pydantic's own words name a class of this module
     name = ".".join(str(part) for part in place)
     unknown = detail["type"] == "extra_forbidden" and len(place) == 1
     known = "; known here: " + ", ".join(_File.model_fields) if unknown else ""
-    return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
+    return Problem(f"{path}: {name or 'the file'}", f"{text[0].lower()}{text[1:]}{known}")
 
 
 def _files(tls: _Tls, folder: Path) -> ServerCertificates:

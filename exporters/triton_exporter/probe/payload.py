@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.snapshot import ModelConfig
 
 DATATYPES = (
@@ -45,14 +46,6 @@ class NoPayloadError(Exception):
     """No input can be made up for this model; the message is stateful, datatype, too_large or no_grpc."""
 
 
-class PayloadError(ValueError):
-    """A payload file with mistakes, all of them."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
-
-
 def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
     """Return inputs that fit a model: batch 1, every free dimension 1, optional inputs left out.
 
@@ -77,57 +70,69 @@ def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
 
 
 def load_payloads(folder: Path) -> Mapping[str, tuple[Tensor, ...]]:
-    """Read `<model>.json` of every file of a folder. Raises PayloadError with all mistakes, or OSError."""
+    """Read `<model>.json` of every file of a folder. Raises ProblemsError with all mistakes."""
     payloads, problems = {}, []
-    for path in sorted(folder.iterdir()):
-        if path.suffix != ".json":
-            continue
-        try:
-            payloads[path.stem] = parse_payload(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            problems += [f"{path}: {line}" for line in str(error).splitlines()]
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix == ".json")
+        for file in files:
+            try:
+                payloads[file.stem] = parse_payload(file.read_text(encoding="utf-8"))
+            except ProblemsError as error:
+                problems += [
+                    Problem(f"{file}: {each.place}".removesuffix(": "), each.reason, each.fix)
+                    for each in error.problems
+                ]
+            except ValueError as error:  # not UTF-8
+                problems.append(Problem(str(file), str(error)))
+    except OSError as error:
+        fix = "name a folder of <model>.json files"
+        raise ProblemsError(Problem(str(folder), str(error.strerror), fix)) from error
     if problems:
-        raise PayloadError(problems)
+        raise ProblemsError(*problems)
     return payloads
 
 
 def parse_payload(text: str) -> tuple[Tensor, ...]:
-    """Read the inputs of a KServe v2 inference request. Raises PayloadError."""
+    """Read the inputs of a KServe v2 inference request. Raises ProblemsError, with places in the text."""
     try:
         request = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PayloadError([f"not JSON: {error}"]) from error
+        raise ProblemsError(Problem("", f"not JSON: {error}")) from error
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
-        raise PayloadError(["has no list `inputs` (fix: write a KServe v2 inference request)"])
+        raise ProblemsError(Problem("", "has no list `inputs`", "write a KServe v2 inference request"))
     problems = [
         problem for place, tensor in enumerate(inputs) for problem in _problems(f"inputs[{place}]", tensor)
     ]
     if problems:
-        raise PayloadError(problems)
+        raise ProblemsError(*problems)
     return tuple(
         Tensor(tensor["name"], tensor["datatype"], tuple(tensor["shape"]), tuple(_flat(tensor["data"])))
         for tensor in inputs
     )
 
 
-def _problems(place: str, tensor: Any) -> list[str]:
+def _problems(place: str, tensor: Any) -> list[Problem]:
     if not isinstance(tensor, dict):
-        return [f"{place}: is not an object"]
+        return [Problem(place, "is not an object")]
     problems = []
     if not isinstance(tensor.get("name"), str) or not tensor["name"]:
-        problems.append(f"{place}.name: is not a name")
+        problems.append(Problem(f"{place}.name", "is not a name"))
     if tensor.get("datatype") not in DATATYPES:
-        problems.append(f"{place}.datatype: is not one of {', '.join(DATATYPES)}")
+        problems.append(Problem(f"{place}.datatype", f"is not one of {', '.join(DATATYPES)}"))
     shape, data = tensor.get("shape"), tensor.get("data")
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        problems.append(f"{place}.shape: is not a list of sizes (fix: a free dimension needs a size too)")
+        problems.append(
+            Problem(f"{place}.shape", "is not a list of sizes", "a free dimension needs a size too")
+        )
     elif not isinstance(data, list) or len(_flat(data)) != prod(shape):
-        problems.append(f"{place}.data: does not hold the {prod(shape)} values that its shape asks for")
+        problems.append(
+            Problem(f"{place}.data", f"does not hold the {prod(shape)} values that its shape asks for")
+        )
     elif tensor.get("datatype") in DATATYPES and not all(
         _fits(value, tensor["datatype"]) for value in _flat(data)
     ):
-        problems.append(f"{place}.data: does not hold {tensor['datatype']} values only")
+        problems.append(Problem(f"{place}.data", f"does not hold {tensor['datatype']} values only"))
     return problems
 
 

@@ -19,7 +19,8 @@ from tritonclient.utils import (  # type: ignore[import-untyped]
     triton_to_np_dtype,
 )
 
-from triton_exporter.http.certificates import CertificateError, Certificates
+from triton_exporter.common.problem import ProblemsError
+from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
@@ -56,7 +57,7 @@ def sender(
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:
             certificates.check()  # the clients fail noisily over files that cannot be used
-        except CertificateError as error:
+        except ProblemsError as error:
             return ProbeOutcome("unreachable", 0.0, str(error))
         if decoupled:
             return send_grpc(

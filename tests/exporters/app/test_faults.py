@@ -58,9 +58,7 @@ def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, 
     """For any response instead of metrics, the page comes in time, with up 0 and the class of the failure."""
     with (
         faulty({"/metrics": answer}) as target,
-        exporting(
-            target.url, f"{target.url}/metrics", timeout_seconds=0.5, max_body_bytes=1_000_000
-        ) as running,
+        exporting(target.url, f"{target.url}/metrics", timeout=0.5, max_body_bytes=1_000_000) as running,
     ):
         page = running.scrape(timeout_seconds=2)
         if reason:
@@ -144,7 +142,7 @@ def test_a_body_that_never_ends_keeps_what_came_in_time() -> None:
     """The deadline is total: a byte every 20 ms, for ten minutes, does not keep a scrape waiting."""
     with (
         faulty({"/metrics": drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 9999, 0.02)}) as target,
-        exporting(target.url, f"{target.url}/metrics", timeout_seconds=0.4) as running,
+        exporting(target.url, f"{target.url}/metrics", timeout=0.4) as running,
     ):
         page = running.scrape(timeout_seconds=1)
 
@@ -254,9 +252,7 @@ def test_a_reading_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = (b"%s# TYPE nv_n gauge\nnv_n %d\n" % (_GOOD, number) for number in itertools.count())
     with (
         faulty({"/metrics": lambda connection, stop: body(next(bodies))(connection, stop)}) as target,
-        exporting(
-            target.url, f"{target.url}/metrics", gpu="triton", sampling_interval_seconds=0.05
-        ) as running,
+        exporting(target.url, f"{target.url}/metrics", gpu="triton", sampling_interval=0.05) as running,
     ):
         for _ in range(5):
             assert (running.scrape().value("nv_n") or 0) >= 0
@@ -271,7 +267,7 @@ def test_concurrent_scrapes_share_one_fetch() -> None:
     slow = drip(_OK + b"Connection: close\r\n\r\n" + _GOOD[:1], 0.005)
     with (
         faulty({"/metrics": slow}) as target,
-        exporting(target.url, f"{target.url}/metrics", sampling_interval_seconds=60.0) as running,
+        exporting(target.url, f"{target.url}/metrics", sampling_interval=60.0) as running,
     ):
         running.scrape()
         before = len([path for _, path, _ in target.requests if path == "/metrics"])
@@ -293,7 +289,7 @@ def test_prometheus_time_limit_is_honoured() -> None:
     """A scrape with a timeout of one second is answered, though Triton hangs and its own limit is a minute."""
     with (
         faulty({"/metrics": hang}) as target,
-        exporting(target.url, f"{target.url}/metrics", timeout_seconds=60) as running,
+        exporting(target.url, f"{target.url}/metrics", timeout=60) as running,
     ):
         page = running.scrape(timeout_seconds=1)
 
@@ -325,7 +321,9 @@ def test_headers_for_restricted_endpoints_are_sent_and_never_logged(caplog: pyte
     """Every request carries them; no page and no log line does."""
     with (
         faulty({"/metrics": body(_GOOD, "500 No")}) as target,
-        exporting(target.url, f"{target.url}/metrics", triton_headers={"admin-key": "s3cret"}) as running,
+        exporting(
+            target.url, f"{target.url}/metrics", triton_headers_file={"admin-key": "s3cret"}
+        ) as running,
     ):
         running.wait(lambda page: page.value(state.SERVER_LIVE))
         pages = [running.get(path).text for path in ("/", "/metrics", "/state")]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
 from support.tools import ROOT
+from triton_exporter.app.settings import Settings
 from triton_exporter.common.duration import parse_seconds
-from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, thresholds
-from tritonwatch.exporter_options.chosen_settings import ChosenSettings, OptionsError, settings_of_arguments
-from tritonwatch.exporter_options.declared_options import declare
+from triton_exporter.common.problem import ProblemsError
+from triton_exporter.distribution.buckets import Buckets, le, thresholds
+from tritonwatch.parser import Parser, declare
 
 
 def test_thresholds_of_a_folder(tmp_path: Path) -> None:
@@ -58,14 +58,14 @@ def test_an_invalid_threshold_is_refused_with_its_file(tmp_path: Path, text: str
     """A threshold that cannot be read is an error that names its file."""
     (tmp_path / "a.yaml").write_text(text)
 
-    with pytest.raises(ThresholdError, match=message) as error:
+    with pytest.raises(ProblemsError, match=message) as error:
         thresholds(tmp_path)
     assert str(tmp_path / "a.yaml") in str(error.value)
 
 
 def test_a_folder_without_objectives_is_a_mistake(tmp_path: Path) -> None:
     """A folder without objectives is a mistake, not an empty answer."""
-    with pytest.raises(ThresholdError, match="no objectives"):
+    with pytest.raises(ProblemsError, match="no objectives"):
         thresholds(tmp_path)
 
 
@@ -85,16 +85,16 @@ def test_bounds_ascend_with_the_thresholds_of_their_signal() -> None:
     assert (0.1, 1.0) == buckets.bounds("m", "queue")
 
 
-def options(*words: str) -> ChosenSettings:
-    parser = argparse.ArgumentParser()
-    declare(parser)
-    return settings_of_arguments(parser.parse_args(["--triton", "http://127.0.0.1:8000", *words]))
+def options(*words: str) -> Settings:
+    parser = Parser()
+    declare(parser, Settings)
+    return Settings.read(vars(parser.parse_args(["--triton", "http://127.0.0.1:8000", *words])), {})
 
 
 def test_bounds_of_one_model(tmp_path: Path) -> None:
     """--buckets gives one model its own bounds; the thresholds of objectives are always among them."""
     (tmp_path / "a.yaml").write_text("indicator: {kind: latency, threshold: 150ms}\n")
-    buckets = options("--buckets", "m=0.2,0.1", "--buckets-from", str(tmp_path)).settings.buckets
+    buckets = options("--buckets", "m=0.2,0.1", "--buckets-from", str(tmp_path)).bucket_bounds
 
     assert (0.1, 0.15, 0.2) == buckets.bounds("m", "request")
     assert 60.0 in buckets.bounds("other", "request")
@@ -103,7 +103,7 @@ def test_bounds_of_one_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["m", "m=", "m=fast", "=1", "m=0", "m=1,-1", "m=inf"])
 def test_invalid_bounds_are_refused_with_the_right_form(words: str) -> None:
     """Invalid bounds are a mistake on the command line; the message shows the right form."""
-    with pytest.raises(OptionsError, match="MODEL=SECONDS"):
+    with pytest.raises(ProblemsError, match="MODEL=SECONDS"):
         options("--buckets", words)
 
 

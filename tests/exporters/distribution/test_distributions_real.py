@@ -21,7 +21,7 @@ from support.triton import control, infer, live_triton
 from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.http.client import Client
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import TraceRate
@@ -57,9 +57,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
 def traced(server: TritonServer, otlp_port: int) -> Iterator[RunningExporter]:
     """Yield an exporter that receives the server's traces."""
     settings = Settings(
-        server.http_url,
-        server.metrics_url,
-        buckets=Buckets(thresholds={"request": (0.15,), "queue": (0.03,)}),
+        triton=server.http_url,
+        triton_metrics=server.metrics_url,
+        buckets_from={"request": (0.15,), "queue": (0.03,)},
         otlp_listen=("127.0.0.1", otlp_port),
     )
     with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as running:
@@ -97,7 +97,7 @@ def seconds_counted(server: TritonServer, model: str) -> float:
 
 def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
     """Through unload, load and hot reload, count is every answered request and sum all their time."""
-    settings = Settings(server.http_url, server.metrics_url)
+    settings = Settings(triton=server.http_url, triton_metrics=server.metrics_url)
     with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
         exporter.wait(lambda page: count(page, "plain") is not None)
         assert {200: 7} == send(server, "plain", [0.01] * 7)
@@ -127,7 +127,7 @@ def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
 
 def test_default_buckets_have_a_stated_error(server: TritonServer) -> None:
     """Without objectives the error of an estimate is stated at every bound of its histogram."""
-    settings = Settings(server.http_url, server.metrics_url)
+    settings = Settings(triton=server.http_url, triton_metrics=server.metrics_url)
     labels = {"model": "plain", "version": "1", "signal": "request"}
     with (
         exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter,
@@ -251,7 +251,11 @@ def test_trace_rate_is_read(server: TritonServer) -> None:
 
 def test_a_taken_port_for_traces(server: TritonServer) -> None:
     """A port that is taken is refused when the exporter is built, not later."""
-    settings = Settings(server.http_url, server.metrics_url, otlp_listen=("127.0.0.1", server.ports.http))
+    settings = Settings(
+        triton=server.http_url,
+        triton_metrics=server.metrics_url,
+        otlp_listen=("127.0.0.1", server.ports.http),
+    )
 
     with pytest.raises(OSError, match="in use"):
         distribution_parts(settings)
@@ -265,7 +269,7 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
         "mode=triton", f"triton,file={trace_file}", "triton,log-frequency=4", "level=TIMESTAMPS", "rate=1"
     )]  # fmt: skip
     with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:
-        settings = Settings(server.http_url, server.metrics_url, trace_file=trace_file)
+        settings = Settings(triton=server.http_url, triton_metrics=server.metrics_url, trace_file=trace_file)
         with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
             exporter.wait(lambda page: count(page, "mixed") is not None)
             assert {200: 4} == send(server, "mixed", [0.01] * 4)

@@ -12,10 +12,10 @@ import promql_parser
 import pytest
 
 from support.tools import ROOT, promtools
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import METRICS
 from triton_slo.metrics_page import page
-from tritonwatch.exporter_options.chosen_settings import choose
-from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
+from tritonwatch.commands.exporter import settings_of
 
 PAGE = (ROOT / "docs" / "howto.md").read_text()
 QUERIES = [
@@ -53,13 +53,10 @@ def test_prometheus_takes_every_query(promtool: Path, tmp_path: Path) -> None:
 
 def test_a_default_in_the_help_is_the_one_that_applies() -> None:
     """Each default that the help shows, given as the value of its option, changes nothing."""
-    parser = argparse.ArgumentParser()
-    declare(parser)
-    helps = {action.dest: (action.help or "") % {} for action in parser._actions}
     shown = {
-        key: re.findall(r"\(default: ([^ ,)]+)", helps[key])[0]
-        for key, field in ExporterOptions.model_fields.items()
-        if "{default}" in str(field.description)
+        name: re.findall(r"\(default: ([^ ,)]+)", option.help % {})[0]
+        for name, option in Settings.options().items()
+        if "{default}" in str(Settings.model_fields[name].description)
     }
 
     assert {
@@ -67,7 +64,7 @@ def test_a_default_in_the_help_is_the_one_that_applies() -> None:
         "sampling_budget": "2%",
         "state_interval": "1s",
     }.items() <= shown.items()
-    assert choose({"triton": "t:8000"}, {}) == choose({"triton": "t:8000", **shown}, {})
+    assert Settings.read({"triton": "t:8000"}, {}) == Settings.read({"triton": "t:8000", **shown}, {})
 
 
 def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
@@ -75,8 +72,8 @@ def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "exporter.md").read_text()
     path = tmp_path / "exporter.yml"
     path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
-    settings = choose({"config": str(path)}, {}).settings
+    settings = settings_of(argparse.Namespace(config=str(path)))
 
     assert {"embedder": (), "classifier": ("2",)} == settings.expected
-    assert (("*",), ("llm-*",)) == (settings.probe.models, settings.probe.exclude)
+    assert (("*",), ("llm-*",)) == (settings.probe, settings.probe_exclude)
     assert Path("/shared/triton.log") == settings.triton_log

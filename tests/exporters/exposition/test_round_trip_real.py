@@ -18,8 +18,8 @@ from support.repository import Repository, write
 from support.tools import ROOT, prometheuses, promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import METRICS, Metric, models, own, state, triton
-from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -193,7 +193,7 @@ def test_relay_needed_leaves_out_the_summaries_that_nothing_reads(
 ) -> None:
     """The option halves what Triton's summaries add; what is read, and its source, stay in both formats."""
     server, everything = replicas[1]
-    settings = choose({"triton": server.http_url, "relay": "needed"}, {}).settings
+    settings = Settings.read({"triton": server.http_url, "relay": "needed"}, {})
     with exporting(server.http_url, server.metrics_url, relay=settings.relay) as needed:
         page = needed.wait(lambda page: page.value(state.MODEL_READY, model="echo", version="2"))
         openmetrics = needed.get(headers={"Accept": "application/openmetrics-text"}).text

@@ -20,10 +20,11 @@ from support.history import serve
 from support.tls import authority
 from support.waiting import eventually
 from triton_exporter.app.features import gpu_parts
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import gpu
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.gpu.dcgm import DcgmSource
 from triton_exporter.gpu.gpu_reading import Entity, Slot, SourceError
-from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
 
 CARD = Card()
 _ROWS = '/federate?match[]={__name__=~"DCGM_.*"}'
@@ -78,7 +79,7 @@ def given(pki: Path, url: str, *names: str) -> DcgmSource:
         "dcgm_key_file": "client.key",
     }
     options = {name: str(pki / files[name]) for name in names}
-    chosen = choose({"triton": "127.0.0.1:1", "gpu": "dcgm", "dcgm_url": url, **options}, {}).settings
+    chosen = Settings.read({"triton": "127.0.0.1:1", "gpu": "dcgm", "dcgm_url": url, **options}, {})
     (part,) = gpu_parts(chosen)
     (source,) = part._choice.sources
     assert isinstance(source, DcgmSource)
@@ -115,11 +116,11 @@ def test_what_is_missing_is_in_the_reason(
 def test_files_that_would_not_be_used_are_refused(pki: Path) -> None:
     """A CA needs an https URL, and a key a certificate; both are mistakes of their own option."""
     wrong = {"dcgm_ca_file": str(pki / "ca.pem"), "dcgm_key_file": str(pki / "client.key")}
-    with pytest.raises(OptionsError) as caught:
-        choose({"triton": "127.0.0.1:1", **wrong}, {})
+    with pytest.raises(ProblemsError) as caught:
+        Settings.read({"triton": "127.0.0.1:1", **wrong}, {})
 
     assert "--dcgm-key-file: is a key without a certificate (fix: name it: --dcgm-cert-file)" in str(
         caught.value
     )
     assert "would not be used: no URL is https (fix: --dcgm-url https://HOST:PORT)" in str(caught.value)
-    assert {"A": "b"} == choose({"triton": "127.0.0.1:1"}, {"DCGM_HEADERS": "A: b"}).settings.dcgm_headers
+    assert {"A": "b"} == Settings.read({"triton": "127.0.0.1:1"}, {"DCGM_HEADERS": "A: b"}).dcgm_headers_file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
 import socket
 import ssl
 import subprocess
@@ -28,12 +29,13 @@ from support.loopback import served
 from support.tls import authority, certificate
 from support.tools import promtools
 from support.waiting import eventually
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http import web_config
 from triton_exporter.http.connections import DROPS, MAX_CONNECTIONS, Connections
 from triton_exporter.http.server import Handler, Request, Response, Server, routed
-from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
-from tritonwatch.exporter_options.chosen_settings import choose
+from triton_exporter.http.web_config import WebConfig, load_web_config
 
 _METRICS = b"""\
 # HELP nv_inference_count He said "many" \\\\ inferences
@@ -435,7 +437,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
 )
 def test_mistakes_in_the_web_config_are_reported(certificates: Path, text: str, printed: str) -> None:
     """Each mistake names the file, the field and what is wrong; no password is repeated."""
-    with pytest.raises(WebConfigError) as caught:
+    with pytest.raises(ProblemsError) as caught:
         _config(certificates, text)
 
     assert printed in str(caught.value)
@@ -463,7 +465,10 @@ def test_all_mistakes_in_a_settings_file_are_reported_at_once(tmp_path: Path) ->
     assert 1 == result.returncode
     assert 5 == len(lines)
     for key in ("listen", "timeout", "colour", "expect", "gpu"):
-        assert any(f"{path}: {key}: " in line and "(fix: " in line for line in lines), key
+        assert any(
+            re.match(rf"tritonwatch exporter: {path}:\d: {key}: ", line) and "(fix: " in line
+            for line in lines
+        ), key
 
 
 @pytest.mark.parametrize(("written", "read"), [("null", "None"), ("true", "True")])
@@ -496,16 +501,16 @@ def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
 
     assert 0 < result.returncode
     assert f"{path}: line 4: the key 'timeout' is written twice, first in line 2" in result.stderr
-    with pytest.raises(WebConfigError, match="line 3: the key 'cert_file' is written twice, first in line 2"):
+    with pytest.raises(ProblemsError, match="line 3: the key 'cert_file' is written twice, first in line 2"):
         _config(tmp_path, "tls_server_config:\n  cert_file: a\n  cert_file: b\n  key_file: b\n")
 
 
 def test_it_listens_on_loopback_by_default() -> None:
     """Without an address the exporter cannot be reached from other machines."""
-    settings = choose({"triton": "http://triton:8000"}, {}).settings
+    settings = Settings.read({"triton": "http://triton:8000"}, {})
 
-    assert ("127.0.0.1", 9401) == (settings.listen_host, settings.listen_port)
-    assert "0.0.0.0" == choose({"triton": "t", "listen": "0.0.0.0:1"}, {}).settings.listen_host
+    assert ("127.0.0.1", 9401) == settings.listen
+    assert "0.0.0.0" == Settings.read({"triton": "t", "listen": "0.0.0.0:1"}, {}).listen[0]
 
 
 def test_wrong_flags_are_wrong_usage() -> None:
@@ -513,7 +518,7 @@ def test_wrong_flags_are_wrong_usage() -> None:
     result = _exporter("--listen", "nowhere", "--timeout", "0")
 
     assert 2 == result.returncode
-    assert ["--triton", "--listen", "--timeout"] == [
+    assert ["--triton", "--timeout", "--listen"] == [
         line.split(": ")[1] for line in result.stderr.splitlines()
     ]
 

@@ -356,7 +356,7 @@ def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
     """At whatever request of a poll the process is stopped; the next poll after its return finds it."""
     urls = (triton.server.http_url, triton.server.metrics_url)
     assert triton.server.process is not None
-    with exporting(*urls, timeout_seconds=4.0, state_interval_seconds=0.01) as exporter:
+    with exporting(*urls, timeout=4.0, state_interval=0.01) as exporter:
         for _ in range(3):
             exporter.wait(lambda page: page.value(state.MODEL_READY, model="anchor", version="1"))
             triton.server.process.send_signal(signal.SIGSTOP)
@@ -541,7 +541,7 @@ def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -
     with exporting(
         *(triton.server.http_url, triton.server.metrics_url),
         triton_log=triton.server.log,
-        state_interval_seconds=1.0,
+        state_interval=1.0,
     ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         assert 200 != triton.load("cycled")

@@ -152,7 +152,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     )
     with (
         live_triton(repository.path, directory, ports=ports) as server,
-        exporting(server.http_url, server.metrics_url, probe=settings) as exporter,
+        exporting(server.http_url, server.metrics_url, probes=settings) as exporter,
     ):
         yield Probed(server, repository, exporter)
 
@@ -225,7 +225,7 @@ def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Prob
             statuses.add(infer(probed.server, "choosy"))
 
     settings = ProbeSettings(models=("choosy",), interval_seconds=6)
-    with exporting(probed.server.http_url, probed.server.metrics_url, probe=settings) as exporter:
+    with exporting(probed.server.http_url, probed.server.metrics_url, probes=settings) as exporter:
         exporter.wait(lambda page: page.value(probe.SUCCESS, **mine))
         traffic = threading.Thread(target=serve)
         traffic.start()
@@ -269,7 +269,7 @@ def test_a_model_that_does_not_take_made_up_input_is_not_called_broken(
         models=("picky", "batched"), interval_seconds=0.3, payloads=_wrong_shape(tmp_path)
     )
     server = probed.server
-    with exporting(server.http_url, server.metrics_url, probe=settings) as exporter:
+    with exporting(server.http_url, server.metrics_url, probes=settings) as exporter:
         bad = {"model": "batched", "version": "1"}
         page = exporter.wait(lambda page: page.value(probe.REQUESTS, **bad, result="bad_input"))
         raised = {"model": "picky", "version": "1"}

@@ -26,7 +26,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 from exporters.clock import Clock
 from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
@@ -38,7 +40,6 @@ from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_file import TraceFiles, timelines
 from triton_exporter.tracing.trace_setting import read_setting
-from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
 
 T = 1_700_000_000.0
 M = ModelVersion("m", "1")
@@ -640,9 +641,9 @@ def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
 def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], problem: str) -> None:
     """The receiver accepts traces from any sender, so it listens beyond loopback only when configured to."""
     try:
-        choose({"triton": "t", **options}, {})
+        Settings.read({"triton": "t", **options}, {})
         printed = ""
-    except OptionsError as error:
+    except ProblemsError as error:
         printed = str(error)
 
     assert problem in printed

@@ -25,7 +25,8 @@ from support.triton import live_triton
 from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
-from triton_exporter.http.certificates import CertificateError, Certificates, ReloadedTls
+from triton_exporter.common.problem import ProblemsError
+from triton_exporter.http.certificates import Certificates, ReloadedTls
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
@@ -175,7 +176,7 @@ def test_unusable_files_are_reported_one_by_one(
     pki: Path, certificates: tuple[str | None, str | None, str | None], printed: list[str]
 ) -> None:
     """The message names the file, the mistake and the fix; there is no prompt for a pass phrase."""
-    with pytest.raises(CertificateError) as caught:
+    with pytest.raises(ProblemsError) as caught:
         Certificates(*(pki / name if name else None for name in certificates)).context()
 
     assert len(printed) == len(caught.value.problems)
@@ -221,11 +222,12 @@ def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Pa
     }
     with faulty(answers) as target, tls_in_front_of(target.port, pki) as port:
         settings = Settings(
-            f"https://localhost:{port}",
-            "",
+            triton=f"https://localhost:{port}",
             trace_file=pki / "traces",
-            triton_headers={"admin-key": "one"},
-            certificates=shown(pki),
+            triton_headers_file={"admin-key": "one"},
+            triton_ca_file=pki / "ca.pem",
+            triton_cert_file=pki / "client.pem",
+            triton_key_file=pki / "client.key",
         )
         rate = next(part for part in distribution_parts(settings) if isinstance(part, TraceRate))
         rate.poll(0)
@@ -292,7 +294,7 @@ def _probing(guarded: Guarded) -> ProbeSettings:
 def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -> None:
     """Metrics, state, probes over HTTP and over Triton's own gRPC with TLS: all show the certificate."""
     with exporting(
-        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki)
+        guarded.url, guarded.metrics_url, probes=_probing(guarded), certificates=shown(pki)
     ) as running:
         page = running.wait(
             lambda page: all(
@@ -310,7 +312,7 @@ def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -
 def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded) -> None:
     """Metrics and state report `tls`, and the page is still served."""
     with exporting(
-        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki, "unsigned")
+        guarded.url, guarded.metrics_url, probes=_probing(guarded), certificates=shown(pki, "unsigned")
     ) as running:
         page = running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
         failed = running.get("/state").json()["triton"]

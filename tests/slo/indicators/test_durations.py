@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from triton_exporter.app.settings import Settings
 from triton_exporter.common.duration import in_words, measured_text, parse_seconds, time_text
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import FirstResponse
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
-from tritonwatch.exporter_options.chosen_settings import choose
 
 
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
@@ -56,7 +56,7 @@ def test_an_option_takes_a_duration_with_or_without_its_unit(text: str) -> None:
     """Seconds without a unit are what earlier releases took."""
     given = {"triton": "http://127.0.0.1:8000", "state_interval": text}
 
-    assert 0.5 == choose(given, {}).settings.state_interval_seconds
+    assert 0.5 == Settings.read(given, {}).state_interval
 
 
 @pytest.mark.parametrize(

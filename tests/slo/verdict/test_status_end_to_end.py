@@ -129,7 +129,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
         live_triton(directory / "models", directory) as triton,
         exporting(
-            triton.http_url, triton.metrics_url, probe=PROBES, sampling_interval_seconds=SAMPLING_SECONDS
+            triton.http_url, triton.metrics_url, probes=PROBES, sampling_interval=SAMPLING_SECONDS
         ) as exporter,
         history.serve(
             "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
