@@ -17,8 +17,8 @@ from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_
 from triton_exporter.common.options import adder, is_web_address, parsed
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
+from triton_slo.group_status import GroupStatus
 from triton_slo.promql import parse_selector
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.command_error import CommandError, EncodingError, UsageError
 from tritonwatch.parser import did_you_mean
 

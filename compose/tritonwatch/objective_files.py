@@ -13,10 +13,9 @@ from typing import Any
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed, printable
 from triton_slo.amounts import ratio
+from triton_slo.group_status import GroupStatus, group_name
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.verdict.group_names import group_name
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, files
 from tritonwatch.arguments import at_words, objective_texts, path
 from tritonwatch.command_error import CommandError

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
-from triton_slo.verdict import gate_queries
+from triton_slo import gate
 from tritonwatch import access
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser
@@ -91,7 +91,7 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
 def polled_ago(args: argparse.Namespace, _document: Any) -> float | None:
     """Return how long ago the exporter that was polled longest ago was polled. Raises CommandError."""
     with access.connect(args) as prometheus:
-        return gate_queries.ages(prometheus, args.at).overall
+        return gate.read_ages(prometheus, args.at).overall
 
 
 def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, Any]) -> argparse.Namespace:

@@ -20,6 +20,8 @@ from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, by_line, explained_once
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
+from triton_slo.estimate import fed_groups, is_precise_enough, uncertainties, unmeasured
+from triton_slo.group_status import group_name
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.indicators.wrong_settings import STORE_CLASSIC
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
@@ -27,9 +29,6 @@ from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.plan import Plan
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.verdict.estimate import is_precise_enough, uncertainties
-from triton_slo.verdict.group_names import group_name
-from triton_slo.verdict.group_sources import fed_groups, unmeasured
 from tritonwatch import access
 from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
 from tritonwatch.command_error import EncodingError

@@ -12,15 +12,13 @@ from typing import Literal
 
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
+from triton_slo import gate
+from triton_slo.canary import Verdict
+from triton_slo.gate import GateLimits, Judgement, ReleaseQuestion, VersionComparison, judge_release
+from triton_slo.group_status import GroupStatus, group_name
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.verdict import gate
-from triton_slo.verdict.canary import Verdict
-from triton_slo.verdict.group_names import group_name
-from triton_slo.verdict.group_status import GroupStatus
-from triton_slo.verdict.judgement import GateLimits, Judgement
-from triton_slo.verdict.release import ReleaseQuestion, VersionComparison, judge_release
-from triton_slo.verdict.status import read_status
+from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, at_words, misspelt, seconds
 from tritonwatch.command_error import UsageError

@@ -17,11 +17,11 @@ from rich.text import Text
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
+from triton_slo.group_status import GroupStatus, burns
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 from triton_slo.prometheus.remarks import Remarks
-from triton_slo.verdict.group_status import GroupStatus, burns
-from triton_slo.verdict.status import read_status
+from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
 from tritonwatch.command_error import CommandError, UsageError

@@ -14,13 +14,20 @@ from triton_exporter.common.duration import in_words, time_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.causes import cause_words
+from triton_slo.estimate import uncertainties
+from triton_slo.group_status import (
+    SHOWN_WINDOWS,
+    GroupStatus,
+    Overview,
+    State,
+    group_name,
+    group_place,
+    overviews,
+)
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.problem_words import count
 from triton_slo.prometheus.remarks import Remarks
-from triton_slo.verdict.estimate import uncertainties
-from triton_slo.verdict.group_names import group_name, group_place
-from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
 _STYLE: dict[State, str] = {

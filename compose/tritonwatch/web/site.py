@@ -15,11 +15,10 @@ from starlette.responses import HTMLResponse, Response
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
 from triton_slo.amounts import budget_left, burn_rate, ratio
+from triton_slo.group_status import Forecast, GroupStatus
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import Remarks
-from triton_slo.verdict.forecast import Forecast
-from triton_slo.verdict.group_status import GroupStatus
-from triton_slo.verdict.status import read_status
+from triton_slo.status import read_status
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time

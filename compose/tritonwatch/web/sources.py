@@ -9,9 +9,9 @@ from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_slo.artifact import Options
+from triton_slo.group_status import GroupStatus
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from triton_slo import links, names
+from triton_slo.group_status import GroupStatus
 from triton_slo.promql import regex_of
-from triton_slo.verdict.group_status import GroupStatus
 
 TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""

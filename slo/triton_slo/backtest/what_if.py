@@ -15,13 +15,12 @@ from triton_slo.backtest.evidence import Evidence, grouped_by_version
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import Report, backtest, resolution
+from triton_slo.estimate import uncertainties
 from triton_slo.fields import Choice, error_budget
+from triton_slo.group_status import GroupStatus, group_name, points, version_name
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.verdict.estimate import uncertainties
-from triton_slo.verdict.group_names import group_name, version_name
-from triton_slo.verdict.group_status import GroupStatus, points
 
 _POINTS = 120
 """Moments at which the budgets are worked out."""

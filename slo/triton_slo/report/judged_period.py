@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from triton_exporter.common.duration import in_words
 from triton_slo.fields import error_budget
+from triton_slo.group_status import points
 from triton_slo.report.counted_events import STEP_SECONDS, RecordedGroup
 from triton_slo.report.period_outcome import RESULTS, JudgedGroup, ObjectiveOutcome, Result
 from triton_slo.report.recorded_events import RecordedObjective
-from triton_slo.verdict.group_status import points
 
 
 def outcome(recorded: RecordedObjective) -> ObjectiveOutcome:

@@ -8,12 +8,11 @@ from typing import Literal
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
+from triton_slo.group_status import group_name, points
 from triton_slo.indicators.common.sources import caveat_words, caveats_of
 from triton_slo.report.counted_events import RecordedGroup
 from triton_slo.report.recorded_events import RecordedObjective
 from triton_slo.report.reported_period import ReportedPeriod
-from triton_slo.verdict.group_names import group_name
-from triton_slo.verdict.group_status import points
 
 Result = Literal["met", "missed", "unknown", "no events"]
 RESULTS: tuple[Result, ...] = ("missed", "unknown", "met", "no events")

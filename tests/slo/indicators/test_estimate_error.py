@@ -15,9 +15,9 @@ from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
+from triton_slo.group_status import GroupStatus
 from triton_slo.objective.reading import read
 from triton_slo.prometheus.remarks import Remarks
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables.status_table import document
 
 SCRAPES = 8 * 60

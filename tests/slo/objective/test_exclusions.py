@@ -26,7 +26,7 @@ from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.prometheus.client import Sample
-from triton_slo.verdict.recorded_status import group_statuses
+from triton_slo.status import group_statuses
 from tritonwatch.cli import main
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.common.duration import DAY
-from triton_slo.verdict.forecast import forecast
-from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.group_status import GroupStatus, forecast
 
 _PACE = st.floats(0, 50)
 

@@ -14,11 +14,19 @@ from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
+from triton_slo.gate import (
+    Ages,
+    Firing,
+    GateLimits,
+    Judgement,
+    failure_evidence,
+    hold_if_incomplete,
+    judge,
+    judge_current_state,
+    worst,
+)
+from triton_slo.group_status import GroupStatus
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.verdict.gate import failure_evidence, hold_if_incomplete, judge, judge_current_state, worst
-from triton_slo.verdict.gate_queries import Ages
-from triton_slo.verdict.group_status import GroupStatus
-from triton_slo.verdict.judgement import Firing, GateLimits, Judgement
 from tritonwatch.cli import main
 
 LATER = END - 5 * 86400

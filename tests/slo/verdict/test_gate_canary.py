@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_slo.verdict.canary import EventCount, compare, dispersion, wilson
+from triton_slo.canary import EventCount, compare, dispersion, wilson
 
 ROUNDS = 300
 EVENTS = st.lists(

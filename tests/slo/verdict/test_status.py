@@ -19,13 +19,12 @@ from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.amounts import ratio
+from triton_slo.group_status import GroupStatus, overviews
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.prometheus.server_access import Access
-from triton_slo.verdict.group_status import GroupStatus, overviews
-from triton_slo.verdict.recorded_status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses
-from triton_slo.verdict.status import read_status
+from triton_slo.status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses, read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, document, duration, rate, state, tables
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import amounts, names
 from triton_slo.fields import error_budget
+from triton_slo.group_status import GroupStatus
 from triton_slo.plan import Plan
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
 from tritonwatch.web.queries.group_history import EVENTS, PastSeries
 

@@ -14,12 +14,11 @@ from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import links, names, rules
+from triton_slo.estimate import settled_by
+from triton_slo.group_status import GroupStatus, forecast
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.plan import Plan
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.verdict.estimate import settled_by
-from triton_slo.verdict.forecast import forecast
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web import urls
 from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark
 from tritonwatch.web.pages.objective_charts import objective_charts

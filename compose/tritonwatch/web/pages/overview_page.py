@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from triton_slo.group_status import Forecast, GroupStatus, forecast
 from triton_slo.prometheus.client import Series
-from triton_slo.verdict.forecast import Forecast, forecast
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables import status_table
 from tritonwatch.web.drawing.charts import gap
 from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others

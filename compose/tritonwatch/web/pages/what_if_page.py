@@ -18,11 +18,11 @@ from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.convert import writing
+from triton_slo.group_status import version_name
 from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.verdict.group_names import version_name
 from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
 from tritonwatch.web.parameters import asked_choice, asked_time

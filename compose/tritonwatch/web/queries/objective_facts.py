@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
+from triton_slo.group_status import GroupStatus
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
-from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 

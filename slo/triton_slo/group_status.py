@@ -1,7 +1,4 @@
-"""The status of every objective as frozen values.
-
-Whatever is missing is unknown (None), never 100 %.
-"""
+"""A group of an objective: what is known of it, in values and in words."""
 
 from __future__ import annotations
 
@@ -11,9 +8,29 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from triton_exporter.common.duration import DAY
 from triton_slo import names
+from triton_slo.fields import error_budget
 from triton_slo.indicators.common.sources import caveat_words, caveats_of
+from triton_slo.names import GROUPING
 from triton_slo.objective.model import SUSTAINABLE
+
+
+def group_name(group: Mapping[str, str]) -> str:
+    """Return the model, the other labels (a cluster, a tenant) and the version; empty where there are no labels."""
+    return version_name(group_place(group), group.get("version", ""))
+
+
+def group_place(group: Mapping[str, str]) -> str:
+    """Return the same without the version."""
+    others = [f"{label}={value}" for label, value in group.items() if label not in GROUPING]
+    return " ".join(part for part in (group.get("model", ""), *others) if part)
+
+
+def version_name(model: str, version: str) -> str:
+    """Return a model and its version; either may be empty."""
+    return " ".join(part for part in (model, version and f"version {version}") if part)
+
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
@@ -189,3 +206,35 @@ def urgency(row: GroupStatus) -> tuple[float, float, str, tuple[tuple[str, str],
     left = row.budget_left
     order = -math.inf if row.state == "unknown" else math.inf if left is None else left
     return order, -(row.burn_now or 0.0), row.slo, tuple(sorted(row.group.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Seconds until a budget is spent: at the pace of the last hour, and the soonest and the latest.
+
+    The range contains the paces of the windows `SHOWN_WINDOWS`, each wrong by the stated error of an estimate.
+    Infinite: not at that pace, or not before a calendar period ends.
+    """
+
+    seconds: float
+    soonest: float
+    latest: float
+
+
+def forecast(row: GroupStatus, period_days: float | None) -> Forecast | None:
+    """Return when the budget of a group is spent; None where that is unknown, or it is spent already."""
+    if row.lasts in ("unknown", "exhausted") or row.exhausted_in_seconds is None:
+        return None
+    if row.budget_left is None or row.target is None or period_days is None:
+        return None
+    paces = [row.burn[window] for window in SHOWN_WINDOWS if window in row.burn]
+    if not paces:
+        return None
+    error = (row.estimate_error or 0.0) / error_budget(row.target)
+    left, ends = row.budget_left * period_days * DAY, row.period_ends_in_seconds
+
+    def spent(pace: float) -> float:
+        seconds = left / pace if pace > 0 else math.inf
+        return math.inf if ends is not None and seconds >= ends else seconds
+
+    return Forecast(row.exhausted_in_seconds, spent(max(paces) + error), spent(min(paces) - error))

@@ -1,24 +1,167 @@
 """May a release go on? Promote, hold or roll back, from the status of the objectives. Fails closed.
 
-Unknown or old data gives `hold`: a gate that promotes for lack of data is worse than none.
+Unknown or old data gives `hold`: a gate that promotes for lack of data is worse than none. First what is judged, then
+what Prometheus is asked, the rules of a verdict, and the release as a whole.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from triton_exporter.catalogue import own, state
 from triton_exporter.common.duration import DAY, in_words
+from triton_slo import estimate, names
 from triton_slo.amounts import budget_left, burn_rate
+from triton_slo.canary import Comparison, EventCount, Verdict, compare
+from triton_slo.fields import error_budget
+from triton_slo.group_status import GroupStatus, burns, either_way
+from triton_slo.indicators import indicator_class
 from triton_slo.indicators.common.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
+from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.verdict import estimate
-from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.group_status import GroupStatus, burns, either_way
-from triton_slo.verdict.judgement import FailureEvidence, Firing, GateLimits, Judgement
+from triton_slo.promql import Matchers
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A burn alert that fires now, with all its labels."""
+
+    severity: str
+    tier: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
+
+    `unknown`: nothing is known of the group. `comparison` has the numbers where a canary was compared with
+    its baseline.
+    """
+
+    verdict: Verdict
+    reason: str
+    slo: str
+    model: str = ""
+    version: str = ""
+    data_age_seconds: float | None = None
+    comparison: Comparison | None = None
+    group: Mapping[str, str] = field(default_factory=dict)
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateLimits:
+    """Limits of a gate: the age of data, and the budget that must be left (`minimum_budget`, 0 to 1).
+
+    `trusted` are sources with a caveat that promote all the same.
+    """
+
+    max_age_seconds: float = 300.0
+    minimum_budget: float = 0.0
+    trusted: frozenset[str] = frozenset()
+
+
+FailureEvidence = Mapping[tuple[str, str], Judgement]
+"""Worst judgement, by model and version, on the objectives that see failures which Triton does not count."""
+
+
+COMPARISON_SLICE_SECONDS = 300.0
+"""Length of the slices into which a comparison is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Age of the last poll of Triton, in seconds: by (model, version), and over all exporters."""
+
+    by_group: Mapping[tuple[str, str], float]
+    overall: float | None
+
+    def of(self, model: str, version: str) -> float | None:
+        """Return the age of a group's data; None if unknown.
+
+        Without a version it is the oldest of the model's versions, without a model that of all data.
+        """
+        if not model:
+            return self.overall
+        if version:
+            return self.by_group.get((model, version))
+        return max((age for (of_group, _), age in self.by_group.items() if of_group == model), default=None)
+
+
+def read_ages(prometheus: Prometheus, at: float | None = None) -> Ages:
+    """Return the age of the data.
+
+    A scrape may be fresh and its content old (Triton hangs), or the other way round (the exporter is gone and
+    Prometheus still shows its last answer), so the exporter's own time of its last complete poll decides; of
+    several servers, that of the one polled longest ago.
+    """
+    polled = f"max by (job, instance) ({own.LAST_SUCCESS})"
+    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {polled})"
+    samples = prometheus.instant(by_group, at)
+    oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
+    return Ages(
+        {(s.labels.get("model", ""), s.labels.get("version", "")): s.at - s.value for s in samples},
+        oldest[0].at - oldest[0].value if oldest else None,
+    )
+
+
+def read_firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
+    """Return the burn alerts that fire now, as Prometheus evaluates them."""
+    matchers = f'alertstate="firing", {names.COMPONENT}="slo", {names.TIER}!=""'
+    return tuple(_firing(sample) for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at))
+
+
+def _firing(sample: Sample) -> Firing:
+    return Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
+
+
+def read_ready_servers(
+    prometheus: Prometheus, model: str, version: str, at: float | None = None
+) -> tuple[int, int]:
+    """Return on how many servers a version of a model is ready now, and how many have it."""
+    ready = f"{state.MODEL_READY}{Matchers().equal('model', model).equal('version', version)}"
+    by_state = {
+        sample.labels["ready"]: int(sample.value)
+        for sample in prometheus.instant(f'count_values("ready", {ready})', at)
+    }
+    return by_state.get("1", 0), sum(by_state.values())
+
+
+def read_stopped_objectives(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
+    """Return objectives that were recorded in the last hour and are not now: their rules failed or were removed."""
+    query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
+    now = f"group by ({names.SLO}) ({names.INFO})"
+    samples = prometheus.instant(f"{query} unless {now}", at)
+    return tuple(sorted(sample.labels.get(names.SLO, "") for sample in samples))
+
+
+def read_slices(
+    prometheus: Prometheus, slo: str, group: Mapping[str, str], start: float, end: float
+) -> tuple[EventCount, ...]:
+    """Return recorded events of one model version (or other group), slice by slice; empty when there are none."""
+    first = start + COMPARISON_SLICE_SECONDS
+    bad, total = (
+        _by_time(prometheus.range(_events_query(slo, group, event), first, end, COMPARISON_SLICE_SECONDS))
+        for event in (names.ERROR, names.TOTAL)
+    )
+    return tuple(EventCount(min(bad.get(at, 0.0), events), events) for at, events in sorted(total.items()))
+
+
+def _events_query(slo: str, group: Mapping[str, str], event: str) -> str:
+    matchers = Matchers()
+    for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
+        matchers = matchers.equal(label, value)
+    return f"sum (increase({names.COUNTER}{matchers}[{round(COMPARISON_SLICE_SECONDS)}s]))"
+
+
+def _by_time(recorded: Sequence[Series]) -> dict[float, float]:
+    return {at: value for series in recorded for at, value in zip(series.times, series.values, strict=True)}
+
 
 BUT = ", but "
 """Joins the reason to promote and the caveat that applies."""
@@ -324,3 +467,158 @@ def _oldest(ages: Sequence[float | None]) -> float | None:
 
 def _pace(row: GroupStatus) -> str:
     return "" if row.burn_now is None else f", current burn rate {burn_rate(row.burn_now)}"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionComparison:
+    """Two versions of a model to compare over the same time.
+
+    `margin` is the allowed increase of the error ratio; None: the error budget of each objective.
+    """
+
+    canary: str
+    baseline: str
+    window_seconds: float
+    confidence: float
+    margin: float | None
+    minimum_events: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseQuestion:
+    """The groups to judge (None and no objectives: all), at which Unix time (None: now) and within which limits."""
+
+    objectives: tuple[str, ...]
+    model: str | None
+    version: str | None
+    at: float | None
+    limits: GateLimits
+    versions: VersionComparison | None
+
+    def concerns(self, row: GroupStatus) -> bool:
+        """Return whether it is about this objective and group."""
+        return (
+            (not self.objectives or row.slo in self.objectives)
+            and self.model in (None, row.model)
+            and self.version in (None, row.version)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Results of the queries that are sent once for all judgements.
+
+    `slices_of(slo, group, seconds)` asks for the events of the last seconds.
+    """
+
+    rows: tuple[GroupStatus, ...]
+    ages: Ages
+    firing: tuple[Firing, ...]
+    slices_of: Callable[[str, Mapping[str, str], float], tuple[EventCount, ...]]
+    failures: FailureEvidence
+
+
+def judge_release(
+    prometheus: Prometheus, question: ReleaseQuestion, everything: Sequence[GroupStatus], now: float
+) -> tuple[Judgement, ...]:
+    """Judge the groups that the question is about, and return `hold` for objectives without data.
+
+    `everything` is the status of all that is recorded, `now` a Unix time. Raises PrometheusError.
+    """
+    known = _evidence(prometheus, question, everything, now)
+    stopped = _stopped_rules(prometheus, question, everything)
+    versions = question.versions
+    if versions is None:
+        judged = judge(known.rows, known.ages.of, known.firing, question.limits, known.failures)
+        missing = _never_seen(question, question.objectives, known.rows)
+    else:
+        canaries = [row for row in known.rows if row.version == versions.canary]
+        of_model = [
+            row for row in known.rows if not row.version and indicator_class(row.indicator).counts_time
+        ]
+        judged = (
+            *(_compared(row, versions, question.limits, known) for row in canaries),
+            *(_ready_now(prometheus, row, question, versions, known) for row in of_model),
+        )
+        # Objectives that the baseline has must also be known for the canary.
+        of_baseline = sorted({row.slo for row in known.rows if row.version == versions.baseline})
+        missing = _never_seen(question, question.objectives or of_baseline, [*canaries, *of_model])
+    return hold_if_incomplete(judged + stopped + missing, prometheus.warnings)
+
+
+def _evidence(
+    prometheus: Prometheus, question: ReleaseQuestion, everything: Sequence[GroupStatus], now: float
+) -> _Evidence:
+    end = now if question.at is None else question.at
+
+    def slices_of(slo: str, group: Mapping[str, str], seconds: float) -> tuple[EventCount, ...]:
+        return read_slices(prometheus, slo, group, end - seconds, end)
+
+    def events(row: GroupStatus) -> float:
+        return sum(part.total for part in slices_of(row.slo, row.group, EVIDENCE_SECONDS))
+
+    rows = tuple(row for row in everything if question.concerns(row))
+    firing = read_firing(prometheus, question.at)
+    ages = read_ages(prometheus, question.at)
+    doubted = {row.model for row in rows if HIDING.intersection(row.caveats)}
+    of_doubted = [row for row in everything if row.model in doubted]
+    failures = failure_evidence(of_doubted, ages.of, firing, question.limits, events)
+    return _Evidence(rows, ages, firing, slices_of, failures)
+
+
+def _stopped_rules(
+    prometheus: Prometheus, question: ReleaseQuestion, everything: Sequence[GroupStatus]
+) -> tuple[Judgement, ...]:
+    """Return `hold` for objectives whose rules stopped, which have no row; `_never_seen` covers chosen ones."""
+    if question.objectives:
+        return ()
+    missed = set(read_stopped_objectives(prometheus, question.at)) - {row.slo for row in everything}
+    return tuple(
+        Judgement("hold", "unknown: not recorded any more", name, unknown=True) for name in sorted(missed)
+    )
+
+
+def _never_seen(
+    question: ReleaseQuestion, wanted: Sequence[str], rows: Sequence[GroupStatus]
+) -> tuple[Judgement, ...]:
+    """Return `hold` for each wanted objective that has no data."""
+    version = question.version if question.versions is None else question.versions.canary
+    seen = {row.slo for row in rows}
+    return tuple(
+        Judgement("hold", "unknown: no data", name, question.model or "", version or "", unknown=True)
+        for name in wanted
+        if name not in seen
+    )
+
+
+def _ready_now(
+    prometheus: Prometheus,
+    row: GroupStatus,
+    question: ReleaseQuestion,
+    versions: VersionComparison,
+    known: _Evidence,
+) -> Judgement:
+    both = (versions.canary, versions.baseline)
+    servers = {version: read_ready_servers(prometheus, row.model, version, question.at) for version in both}
+    ages = [known.ages.of(row.model, version) for version in both]
+    return judge_ready_servers(row, servers, ages, known.firing, question.limits)
+
+
+def _compared(
+    canary: GroupStatus, versions: VersionComparison, limits: GateLimits, known: _Evidence
+) -> Judgement:
+    ages = [known.ages.of(canary.model, version) for version in (versions.canary, versions.baseline)]
+    # The seconds of one outage are not independent: a two-sample test would be overconfident.
+    if indicator_class(canary.indicator).counts_time:
+        return judge_current_state(canary, ages, known.firing, limits)
+    baseline = {**canary.group, "version": versions.baseline}
+    budget = error_budget(canary.target) if canary.target is not None else 0.0
+    comparison = compare(
+        known.slices_of(canary.slo, canary.group, versions.window_seconds),
+        known.slices_of(canary.slo, baseline, versions.window_seconds),
+        margin=budget if versions.margin is None else versions.margin,
+        confidence=versions.confidence,
+        minimum_events=versions.minimum_events,
+    )
+    now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
+    return judge_canary(canary, comparison, ages, known.firing, limits, known.failures, now)

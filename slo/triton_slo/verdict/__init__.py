@@ -1,1 +1,0 @@
-"""Verdicts from recorded series: status, gate, release, canary comparison."""
