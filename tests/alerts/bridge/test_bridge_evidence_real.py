@@ -121,14 +121,17 @@ def _facts(page: Posted) -> dict[str, str]:
 
 
 def test_a_page_about_a_burn_has_every_fact(posting: _Posting) -> None:
-    """Objective, burn rate, budget, causes, servers and chart; no GPU, as the model has none."""
+    """Objective of the title, burn rate, budget, causes, servers and chart; no GPU, as the model has none."""
     page = eventually(lambda: _page(posting, "saturated"), "the page")
-    facts = _with_objective(page)
+    facts = _with(page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
     times = r"[0-9.]+x"
 
     assert {
         "Affected": "`saturated` version `1`",
-        "Objective": "99 % of requests queued at most 100ms over 30d",
+        # On a busy machine its requests take more than a second, too.
+        "Objective": "99 % of requests within 1s over 30d"
+        if "requests took over 1s" in page.text
+        else "99 % of requests queued at most 100ms over 30d",
         "Servers": f"ready on its only server: {_triton(posting)}",
     }.items() <= facts.items()
     assert re.fullmatch(f"{times} the allowed rate", facts["Burn rate"])
@@ -145,7 +148,7 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     """Triton's error message and its class beside the same facts; after the repair, what changed last."""
     page = eventually(lambda: _page(posting, "broken"), "the page")
     eventually(lambda: "No server serves model broken" in page.shown, lambda: page.shown)
-    facts = _with_objective(page)
+    facts = _with(page, "Objective", "Burn rate", "Budget left", "Causes", "Servers", "Cause")
 
     assert page.text.startswith(
         f"🔴 Model broken failed to load on {_triton(posting)}: weights.txt is missing"
@@ -168,15 +171,19 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     assert _chart(posting, page)["title"].startswith("broken")
 
     posting.repair()
-    eventually(lambda: "Resolved:" in page.shown and "Last change" in _facts(page), lambda: _shown(posting))
+    eventually(lambda: "Resolved:" in page.shown, lambda: _shown(posting))
+    # The facts of an incident that has ended are asked for once more.
+    eventually(
+        lambda: re.match(
+            "version 1 loaded [0-9ms ]+ after the first alert", _facts(page).get("Last change", "")
+        ),
+        lambda: _shown(posting),
+    )
     thread = partial(posting.slack.workspace.thread, page)
     recovered = eventually(
         lambda: [m.text for m in thread() if "*Recovered*" in m.text], lambda: _shown(posting)
     )
 
-    assert re.match(
-        "version 1 (loaded|failed to load) [0-9ms ]+ after the first alert", _facts(page)["Last change"]
-    )
     assert "`broken` is ready on all its servers." in recovered[0]
 
 
@@ -192,9 +199,9 @@ def test_no_source_failed(posting: _Posting) -> None:
     assert dict.fromkeys(EVIDENCE_SOURCES, "0.0") == dict(failures)
 
 
-def _with_objective(page: Posted) -> dict[str, str]:
-    """Return the facts, once they have the objective: this Prometheus has just begun, and records it late."""
-    eventually(lambda: "Objective" in _facts(page), lambda: page.shown, 90)
+def _with(page: Posted, *names: str) -> dict[str, str]:
+    """Return the facts once these are there: this Prometheus has just begun, and the bridge asks once a minute."""
+    eventually(lambda: set(names) <= _facts(page).keys(), lambda: page.shown, 150)
     return _facts(page)
 
 

@@ -53,6 +53,17 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
     assert Latency.steps_by_cause["queue"] == known.first_step
 
 
+def test_the_facts_are_about_the_objective_in_the_title() -> None:
+    """Of two objectives that burn alike, the one that began first leads, in whatever order they were reported."""
+    queue = LABELS | {"slo": "queue", "indicator": "queue"}
+    members = {"a": Member(labels=LABELS, starts_at=2.0), "b": Member(labels=queue, starts_at=1.0)}
+    incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
+
+    assert incident.burning == incident.lead == members["b"]
+    facts = dict(from_prometheus(Recorded(Access("http://unused")))(incident).facts)
+    assert "61 % of requests queued at most 610ms over 0.61d" == facts["Objective"]
+
+
 def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
     """If the data cover less than the period, the message shows how much they cover."""
     members = {"a": Member(labels=LABELS, starts_at=1.0)}

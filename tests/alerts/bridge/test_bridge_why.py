@@ -29,6 +29,7 @@ pytestmark = pytest.mark.real
 STEP = 15
 HOURS = 3600.0
 GIB = 1024.0**3
+REPAIRED = {"instance": "a", "model": "repaired"}
 
 
 def about(now: float, **labels: str) -> Incident:
@@ -72,6 +73,9 @@ def made(now: float) -> Iterator[Series]:
     labels = {"instance": "a", "model": "hot", "reason": "bad_config"}
     yield state.MODEL_RELOAD_FAILURES.name, labels, reloads
     yield from states(now, "a", "hot", "1", (-2 * HOURS, "ready"))
+    yield from states(now, "a", "repaired", "1", (-2 * HOURS, "unavailable"), (-STEP, "loading"))
+    yield state.MODEL_STATE.name, {**REPAIRED, "version": "1", "state": "ready"}, [(now - 2, 1.0)]
+    yield state.MODEL_STATE.name, {**REPAIRED, "version": "1", "state": "loading"}, [(now - 2, 0.0)]
     for instance, version, value in (("a", "2", 0), ("a", "3", 0), ("b", "2", 1), ("c", "2", 1)):
         labels = {"instance": instance, "model": "ranker", "version": version}
         yield state.MODEL_READY.name, labels, flat(now, value)
@@ -138,6 +142,17 @@ def test_servers_alike_are_one_line_and_a_change_after_the_alert_is_marked(
     ]
 
     assert expected == change(made_prometheus, model="wide")
+
+
+def test_a_change_of_seconds_ago_is_the_last_one(made_prometheus: tuple[Prometheus, float]) -> None:
+    """Whenever the alert began: a page that ends must not say forever that its model is loading."""
+    prometheus, now = made_prometheus
+    for age in range(600, 600 + STEP, 4):
+        member = Member(labels=REPAIRED, starts_at=now - age)
+        incident = Incident(name="n", key="k", receiver="r", opened_at=now - 590, members={"a": member})
+        facts = dict(last_changes(prometheus, lambda: now + 0.7)(incident).facts)
+
+        assert facts[LAST_CHANGE].startswith("version 1 loaded "), age
 
 
 def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(

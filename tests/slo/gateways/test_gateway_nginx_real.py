@@ -84,9 +84,7 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
                         post(url, "mixed", SLOW, timeout=0.1)
                     time.sleep(2.5 if turn < 2 else 0)
                 time.sleep(3)
-                logged = Counter(
-                    f"{line['ingress']} {line['status']}" for line in map(json.loads, _lines(log))
-                )
+                lines = [json.loads(line) for line in _lines(log)]
                 failed = {name: _ratio(prometheus, "errors", name) for name in ("mixed", "gone", "stuck")}
                 slow = _ratio(prometheus, "latency", "mixed")
         finally:
@@ -94,13 +92,25 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
             thread.join()
             server.server_close()
 
+    logged = Counter(f"{line['ingress']} {line['status']}" for line in lines)
+    waited = sum(
+        float(line["time"]) > 0.25 for line in lines if ("mixed", "200") == (line["ingress"], line["status"])
+    )
     assert clients == Counter({key: count for key, count in logged.items() if not key.endswith(" 499")})
     assert ROUNDS == logged["mixed 499"]
     assert {"502", "504"} <= {key.split()[1] for key in clients}
-    assert failed["mixed"] == pytest.approx(2 / 20, abs=0.02)
-    assert failed["gone"] == pytest.approx(1, abs=0.001)
-    assert failed["stuck"] == pytest.approx(1 / 2, abs=0.15)
-    assert slow == pytest.approx(1 / 17, abs=0.02)
+    for model, tolerance in {"mixed": 0.02, "gone": 0.001, "stuck": 0.15}.items():
+        assert failed[model] == pytest.approx(_share_of_5xx(clients, model), abs=tolerance)
+    assert ROUNDS * 2 == clients["mixed 500"]
+    # On a busy machine others than the slow request take 250 ms, too.
+    assert slow == pytest.approx(waited / clients["mixed 200"], abs=0.02)
+    assert ROUNDS <= waited
+
+
+def _share_of_5xx(clients: Counter[str], model: str) -> float:
+    counted = {key: count for key, count in clients.items() if key.startswith(f"{model} ")}
+    failed = sum(count for key, count in counted.items() if key.split()[1].startswith("5"))
+    return failed / sum(counted.values())
 
 
 def _lines(log: Path) -> list[str]:

@@ -42,7 +42,7 @@ class Charts:
             incident, delivery = self.store.incidents.get(number), self.store.outbox.main(number)
             if incident is None or delivery is None:
                 continue
-            query = burn_query(next(iter(incident.firing or incident.members.values())))
+            query = burn_query(incident.burning or incident.lead)
             chart, fault = None, "Prometheus has no samples of its series"
             try:
                 chart = self._chart(incident, query, now) if query else None
@@ -64,8 +64,7 @@ class Charts:
         series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
         if not series:
             return None
-        member = next(iter(incident.firing or incident.members.values()))
-        title = f"{subject_text(member.labels)}: {query.partition('{')[0]}"
+        title = f"{subject_text(incident.lead.labels)}: {query.partition('{')[0]}"
         lines = [
             (_curve_name(record.labels), list(zip(record.times, record.values, strict=True)))
             for record in series

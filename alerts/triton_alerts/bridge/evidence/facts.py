@@ -117,13 +117,8 @@ def objective_budget(prometheus: Prometheus) -> Source:
     """Return the source of target, burn rate, budget left and causes of the objective that an alert is about."""
 
     def ask(incident: Incident) -> SourceFacts:
-        burning = [
-            member for member in incident.firing or incident.members.values() if member.labels.get(names.SLO)
-        ]
-        if not burning:
-            return SourceFacts()
-        member = min(burning, key=lambda member: names.SEVERITIES.index(member.severity))
-        return _budget_facts(prometheus, member)
+        member = incident.burning
+        return SourceFacts() if member is None else _budget_facts(prometheus, member)
 
     return ask
 
@@ -262,9 +257,11 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
         member = incident.lead
         if not member.labels.get("model"):
             return SourceFacts()
-        now = clock()
+        now = float(int(clock()))
         for reach, step in _CHANGE_RANGES:
-            start = max(0.0, min(incident.since, now) - reach)
+            # In whole steps before now: the newest change may be seconds old.
+            steps = (now - min(incident.since, now) + reach) // step + 1
+            start = max(now % step, now - steps * step)
             series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
                 return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, incident.since)),))

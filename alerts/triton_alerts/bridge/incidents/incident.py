@@ -288,14 +288,22 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
     @property
     def lead(self) -> Member:
         """The alert that names the fault best: a cause before the objective that it breaks."""
-        members = self.firing or tuple(self.members.values())
-        first = min(
-            members,
-            key=lambda member: (_of_objective(member), SEVERITIES.index(member.severity), member.starts_at),
-        )
+        members = self._most_urgent_first
+        first = min(members, key=_of_objective)
         if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
         return next((member for member in members if member.name == LOAD_FAILED), first)
+
+    @property
+    def burning(self) -> Member | None:
+        """The alert whose objective the facts are about: the lead where it is about one."""
+        return next((member for member in self._most_urgent_first if SLO in member.labels), None)
+
+    @property
+    def _most_urgent_first(self) -> list[Member]:
+        """What fires, or every alert when nothing does; of equal severity, that which began first."""
+        members = self.firing or tuple(self.members.values())
+        return sorted(members, key=lambda member: (SEVERITIES.index(member.severity), member.starts_at))
 
     @property
     def since(self) -> float:
