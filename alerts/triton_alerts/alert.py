@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triton_slo import links
-from triton_slo.alert_settings.tunable import Tunable
+from triton_slo.alert_settings import Tunable
 
 Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 """The family of the alert; burn alerts add `slo`."""

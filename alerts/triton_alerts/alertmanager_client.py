@@ -14,7 +14,7 @@ import requests
 
 from triton_exporter.common.moments import rfc3339
 from triton_slo.names import SEVERITY
-from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
+from triton_slo.server_access import Access, innermost_reason, session_for
 
 T = TypeVar("T")
 

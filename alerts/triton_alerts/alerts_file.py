@@ -18,8 +18,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_exporter.common.nearest import nearest
 from triton_exporter.common.problem import Problem
 from triton_slo import problem_words
-from triton_slo.alert_settings.tunable import OF_OBJECTIVES, Tunable
-from triton_slo.alert_settings.tuning import AlertSetting, Setting, Tuning
+from triton_slo.alert_settings import OF_OBJECTIVES, AlertSetting, Setting, Tunable, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
 

@@ -17,8 +17,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import inhibitions as of_objectives
 from triton_slo import names
-from triton_slo.alert_settings.tunable import OF_OBJECTIVES
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.alert_settings import OF_OBJECTIVES, Tuning
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
 from triton_slo.inhibitions import Inhibition
 from triton_slo.promql import Matchers

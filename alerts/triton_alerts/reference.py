@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_slo.alert_settings.tunable import NEARLY_SPENT, SPENT, UNMEASURED
+from triton_slo.alert_settings import NEARLY_SPENT, SPENT, UNMEASURED
 from triton_slo.indicators import BURN_ALERTS
 
 _INTRO = """\

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from triton_exporter.catalogue import state, triton
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import adder, parsed, with_scheme
-from triton_slo.prometheus import server_access
-from triton_slo.prometheus.client import URL_VARIABLE, Prometheus, PrometheusError
-from triton_slo.prometheus.server_access import Access
+from triton_slo import server_access
+from triton_slo.prometheus import URL_VARIABLE, Prometheus, PrometheusError
+from triton_slo.server_access import Access
 from tritonwatch.command_error import CommandError, UsageError
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token

@@ -15,7 +15,7 @@ from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import DAY, duration_between, parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
 from triton_exporter.common.options import adder, is_web_address, parsed
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
 from triton_slo.promql import parse_selector

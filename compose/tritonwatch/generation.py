@@ -13,7 +13,7 @@ from triton_alerts import alertmanager
 from triton_alerts.alertmanager import ADDRESSES, integration, ticket_hours
 from triton_exporter.common.options import adder, host_and_port, parsed, with_scheme
 from triton_slo import readable_yaml
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read

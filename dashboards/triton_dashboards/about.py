@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.exposition.series_text import without_strings
 from triton_slo import bridge_series
-from triton_slo.alert_settings.signal_kinds import Signal
+from triton_slo.signals import Signal
 
 MetricNames = Metric | str | Sequence[Metric | str]
 

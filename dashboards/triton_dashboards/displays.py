@@ -11,9 +11,9 @@ from triton_dashboards.values import (
     Style,
     Threshold,
 )
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signal_kinds import Age, Share, Signal
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo import signals
+from triton_slo.alert_settings import Tuning
+from triton_slo.signals import Age, Share, Signal
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_dashboards.query import RATE, BoardScope, quantile, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
-from triton_slo.alert_settings import signals
+from triton_slo import signals
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.names import COUNTED_TWICE, server_traffic, step_traffic
 

@@ -17,11 +17,11 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.state import QUANTILES
-from triton_slo.alert_settings.signal_kinds import Signal
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.indicators import Indicator
 from triton_slo.names import SLO
+from triton_slo.signals import Signal
 
 S = TypeVar("S", bound=Signal)
 

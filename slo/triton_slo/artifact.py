@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.alert_settings import Tuning
 
 _WIDE = re.compile("([\U00010000-\U0010ffff])")
 

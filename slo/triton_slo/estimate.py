@@ -18,7 +18,7 @@ from triton_slo.group_status import GroupStatus, either_way, group_name, points
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.common.sources import CAVEATS, HIDING
 from triton_slo.plan import Plan
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from triton_exporter.common.duration import DAY, parse_seconds
-from triton_slo import links, names
-from triton_slo.alert_settings import tunable
-from triton_slo.alert_settings.tunable import Tunable
+from triton_slo import alert_settings, links, names
+from triton_slo.alert_settings import Tunable
 from triton_slo.fields import error_budget
 from triton_slo.objective.exclusion_promql import active_exclusions
 from triton_slo.objective.model import SUSTAINABLE, Objective, Override, Tier
@@ -452,7 +451,7 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
     left = f"{names.PERIOD_BUDGET_REMAINING}{own}"
     yesterday, earlier = (f"{left} offset {plan.clock.text(ago)}" for ago in (_DAY, _THREE_DAYS))
     day, before = plan.clock.real(_DAY), plan.clock.real(_THREE_DAYS) - plan.clock.real(_DAY)
-    for ticket in _in_force(plan, tunable.NEARLY_SPENT):
+    for ticket in _in_force(plan, alert_settings.NEARLY_SPENT):
         assert ticket.threshold is not None
         ahead = number(plan.clock.real(ticket.threshold.promql))
         mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
@@ -470,7 +469,7 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
         )
     fired = own.equal("alertname", objective.burn_alert).equal("alertstate", "firing")
     failed = SECONDS_OF_A_TICKET if objective.indicator.counts_time else _FAILURES_TO_CALL_SPENT
-    for ticket in _in_force(plan, tunable.SPENT):
+    for ticket in _in_force(plan, alert_settings.SPENT):
         mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
         yield _objective_alert(
             plan,
@@ -499,7 +498,7 @@ def _unmeasured_alert(plan: Plan) -> Iterator[Rule]:
         )
         return "".join(cases)
 
-    for ticket in _in_force(plan, tunable.UNMEASURED):
+    for ticket in _in_force(plan, alert_settings.UNMEASURED):
         yield Rule(
             _reasons(plan, ticket.models) + _unless_excluded(plan),
             alert=ticket.name,

@@ -20,7 +20,7 @@ from triton_slo.group_status import GroupStatus, Lasts, burns, urgency
 from triton_slo.indicators import indicator_class
 from triton_slo.objective.period_window import CalendarWindow, calendar_window
 from triton_slo.objective.periods import period_at
-from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
+from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.promql import Matchers, regex_of
 
 _PACE = "1h"

@@ -23,7 +23,7 @@ from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_exporter.common.duration import parse_seconds
-from triton_slo.alert_settings.tuning import AlertSetting, Tuning
+from triton_slo.alert_settings import AlertSetting, Tuning
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')

@@ -27,8 +27,8 @@ from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as objective_artifacts
 from triton_slo.objective.reading import read
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.local.triton import TritonServer
 from tritonwatch.web.queries.model_facts import read_phases
 

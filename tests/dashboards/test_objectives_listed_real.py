@@ -16,8 +16,8 @@ from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from triton_slo.status import read_status
 
 pytestmark = pytest.mark.real

@@ -12,8 +12,8 @@ import pytest
 from support.panels import MODELS, Json, fill, panels
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import rule
-from triton_slo.alert_settings.signals import SIGNALS
 from triton_slo.artifact import Options
+from triton_slo.signals import SIGNALS
 
 EXPRESSIONS = {alert.name: rule(alert, Options()).expr for alert in ALERTS}
 _MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|ms|m|s)")

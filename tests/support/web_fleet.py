@@ -18,8 +18,8 @@ from triton_exporter.catalogue import state
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader

@@ -31,8 +31,8 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Wakeups
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access, parse_header
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access, parse_header
 
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"

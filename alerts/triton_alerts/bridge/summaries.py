@@ -28,7 +28,7 @@ from triton_exporter.common.moments import local_text, rfc3339, utc_text
 from triton_slo import names
 from triton_slo.amounts import burn_rate
 from triton_slo.problem_words import count
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from triton_slo.report.markup import escape_markdown
 
 SCHEMA = "tritonwatch/incident/1"

@@ -9,9 +9,8 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, gpu, triton
-from triton_slo import links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.alert_threshold import AlertThreshold
+from triton_slo import links, signals
+from triton_slo.alert_settings import AlertThreshold
 
 _GPU = ("instance", "gpu_uuid")
 _LINK_FAULTS = 'type=~"replay|recovery|crc_data"'

@@ -7,7 +7,7 @@ from functools import partial
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
 from triton_slo import links
-from triton_slo.alert_settings.alert_threshold import AlertThreshold
+from triton_slo.alert_settings import AlertThreshold
 
 _LOAD_REASON = Lookup(
     f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{instance=%q,model=%q}}) > 0",

@@ -6,7 +6,7 @@ from functools import partial
 
 from triton_alerts.alert import Alert
 from triton_exporter.catalogue import Metric, llm
-from triton_slo.alert_settings import signals
+from triton_slo import signals
 
 _MODEL = ("instance", "model", "version")
 _ON = "on (instance, model, version)"

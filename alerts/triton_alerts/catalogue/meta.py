@@ -7,9 +7,8 @@ from functools import partial
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
-from triton_slo import bridge_series, links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.alert_threshold import AlertThreshold
+from triton_slo import bridge_series, links, signals
+from triton_slo.alert_settings import AlertThreshold
 
 _meta_alert = partial(
     Alert, component="meta", dashboard=links.ON_CALL, owner="observability", labels=("instance",)

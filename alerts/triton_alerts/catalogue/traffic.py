@@ -7,9 +7,8 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
-from triton_slo import links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.alert_threshold import AlertThreshold
+from triton_slo import links, signals
+from triton_slo.alert_settings import AlertThreshold
 from triton_slo.indicators.errors import CANCELED
 
 _MODEL = ("instance", "model", "version")

@@ -13,7 +13,7 @@ from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.options import adder, with_scheme
-from triton_slo.prometheus.client import URL_VARIABLE
+from triton_slo.prometheus import URL_VARIABLE
 
 DRY_RUN = "TRITONWATCH_DRY_RUN"
 

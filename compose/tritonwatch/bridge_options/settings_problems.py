@@ -10,7 +10,7 @@ from triton_alerts.bridge.settings import BridgeSettings, is_channel, is_user
 from triton_exporter.common.options import is_loopback, is_web_address
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.names import SEVERITIES
-from triton_slo.prometheus.server_access import parse_header
+from triton_slo.server_access import parse_header
 
 _ALONE = "a file that holds the secret alone"
 _HEADER = "such as 'X-Scope-OrgID: team-a'"

@@ -35,8 +35,7 @@ from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.remarks import WARNS
+from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, output
 from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError

@@ -18,7 +18,7 @@ from triton_exporter.catalogue import llm
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, by_line, explained_once
-from triton_slo.alert_settings import signals
+from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.estimate import fed_groups, is_precise_enough, uncertainties, unmeasured
 from triton_slo.group_status import group_name
@@ -28,7 +28,7 @@ from triton_slo.lint import Surroundings, findings, hidden_failures, needed_seri
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.plan import Plan
 from triton_slo.problem_words import count
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from tritonwatch import access
 from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
 from tritonwatch.command_error import EncodingError

@@ -14,7 +14,7 @@ from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_exporter.common.duration import in_words, parse_seconds
 from triton_exporter.common.options import adder, parsed
-from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment, path
 from tritonwatch.command_error import CommandError, UsageError

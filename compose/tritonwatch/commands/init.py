@@ -24,7 +24,7 @@ from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare

@@ -19,8 +19,7 @@ from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
 from triton_slo.group_status import GroupStatus, burns
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus, PrometheusError
-from triton_slo.prometheus.remarks import Remarks
+from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole

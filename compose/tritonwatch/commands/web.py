@@ -13,7 +13,7 @@ from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.common.options import adder, host_and_port, parsed
 from triton_exporter.http.web_config import WebConfig, load_web_config
 from triton_slo.group_status import GroupStatus
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import (
     AS_GENERATED,

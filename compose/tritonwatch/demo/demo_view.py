@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, ServerError
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, PrometheusError, Sample
+from triton_slo.server_access import Access
 
 _BY = "by (model, version)"
 _WINDOW = "[10s]"

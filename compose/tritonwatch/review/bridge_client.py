@@ -10,7 +10,7 @@ import requests
 
 from triton_alerts.bridge.incidents.history import RecordedIncident, from_json
 from triton_alerts.bridge.receiver import INCIDENTS_PATH
-from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
+from triton_slo.server_access import Access, innermost_reason, session_for
 from tritonwatch.command_error import CommandError
 from tritonwatch.review.bridge_data import recorded_incidents
 

@@ -12,8 +12,7 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_slo import names
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.remarks import WARNS
+from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.report import markup, report_json, report_text
 from triton_slo.report.period_outcome import PeriodReport, ReportedIncident
 from triton_slo.report.recorded_report import recorded_report

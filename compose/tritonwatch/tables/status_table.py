@@ -27,7 +27,7 @@ from triton_slo.group_status import (
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.problem_words import count
-from triton_slo.prometheus.remarks import Remarks
+from triton_slo.prometheus import Remarks
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
 _STYLE: dict[State, str] = {

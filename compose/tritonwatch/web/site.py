@@ -16,8 +16,7 @@ from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
 from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.group_status import Forecast, GroupStatus
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.remarks import Remarks
+from triton_slo.prometheus import Prometheus, Remarks
 from triton_slo.status import read_status
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls

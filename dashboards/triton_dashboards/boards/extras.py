@@ -18,8 +18,8 @@ from triton_dashboards.values import (
 from triton_dashboards.view import View
 from triton_exporter.catalogue import Metric, llm, triton
 from triton_exporter.catalogue.state import QUANTILES
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signal_kinds import Tail
+from triton_slo import signals
+from triton_slo.signals import Tail
 
 
 def ensemble(view: View) -> tuple[Panel, ...]:

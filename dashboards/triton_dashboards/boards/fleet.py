@@ -26,9 +26,8 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import own, state
 from triton_exporter.catalogue.external import stack
-from triton_slo import links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo import links, signals
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import (
     COMPONENT,

@@ -24,12 +24,11 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric, gpu
-from triton_slo import links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signal_kinds import Share
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo import links, signals
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import UTILIZATION_CAUSED
+from triton_slo.signals import Share
 
 _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"

@@ -30,8 +30,7 @@ from triton_dashboards.values import (
 )
 from triton_dashboards.view import View, limit_queries, quantiles, template_view, with_limit, with_limit_line
 from triton_exporter.catalogue import gpu, models, state, triton
-from triton_slo import links
-from triton_slo.alert_settings import signals
+from triton_slo import links, signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
 from triton_slo.names import COUNTED_TWICE, step_traffic

@@ -24,9 +24,8 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.external import stack
-from triton_slo import bridge_series, links
-from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.tuning import Tuning
+from triton_slo import bridge_series, links, signals
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import ALERTS, COMPONENT, OWNER, SEVERITY, SLO, UNKNOWN_ALERT
 

@@ -19,7 +19,7 @@ from triton_slo.names import GROUPING
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 
 _MAX_VALUES = 5_000_000
 """Groups times steps that are read at once: more would take tens of seconds and hundreds of megabytes."""

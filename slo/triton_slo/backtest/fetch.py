@@ -13,7 +13,7 @@ from triton_slo.backtest.history import Column, Grid, History, Matrix
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan, chosen_matchers
-from triton_slo.prometheus.client import MAX_STEPS, Prometheus, query_ranges
+from triton_slo.prometheus import MAX_STEPS, Prometheus, query_ranges
 
 _EXCLUSION_STEP_SECONDS = 60.0
 """Resolution at which exclusions in PromQL are read."""

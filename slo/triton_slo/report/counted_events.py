@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_slo import names
 from triton_slo.objective.periods import Period
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from triton_slo.promql import Matchers
 
 STEP_SECONDS = 300

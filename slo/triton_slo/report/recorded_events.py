@@ -14,7 +14,7 @@ from triton_slo import names
 from triton_slo.fields import Choice
 from triton_slo.objective.periods import Period
 from triton_slo.objective.zone import time_zone
-from triton_slo.prometheus.client import Prometheus, Sample, query_ranges
+from triton_slo.prometheus import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers
 from triton_slo.report.counted_events import STEP_SECONDS, CountedEvents, RecordedGroup
 from triton_slo.report.reported_period import ReportedPeriod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from triton_slo.report.judged_period import outcome
 from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport
 from triton_slo.report.recorded_events import recorded_objectives

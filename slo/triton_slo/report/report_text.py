@@ -10,7 +10,7 @@ from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import ratio
 from triton_slo.problem_words import count
-from triton_slo.prometheus.remarks import WARNS
+from triton_slo.prometheus import WARNS
 from triton_slo.report.period_outcome import (
     JudgedGroup,
     ObjectiveOutcome,

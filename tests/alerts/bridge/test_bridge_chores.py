@@ -28,8 +28,8 @@ from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
-from triton_slo.prometheus.client import Prometheus, PrometheusError, Series
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, PrometheusError, Series
+from triton_slo.server_access import Access
 
 
 class _Api(Handler):

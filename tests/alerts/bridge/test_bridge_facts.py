@@ -11,8 +11,8 @@ from triton_alerts.bridge.evidence.facts import objective_budget as from_prometh
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_slo.indicators import Latency
-from triton_slo.prometheus.client import Prometheus, Sample
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.server_access import Access
 
 LABELS = {
     "slo": "latency-250ms",

@@ -25,7 +25,7 @@ from triton_alerts.bridge.settings import STACK_USER
 from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.bridge_series import EVIDENCE_SOURCES
-from triton_slo.prometheus.client import PrometheusError
+from triton_slo.prometheus import PrometheusError
 from tritonwatch.bridge_options.bridge_arguments import add_arguments, bridge_settings
 from tritonwatch.bridge_options.settings_problems import of_running
 

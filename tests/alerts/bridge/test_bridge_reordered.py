@@ -16,7 +16,7 @@ from triton_alerts.alertmanager_client import Alertmanager, ListedAlert
 from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, Alertmanagers, Reconciler
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import MAX_COMPARED_INCIDENTS, Store
-from triton_slo.prometheus.server_access import Access
+from triton_slo.server_access import Access
 
 TICK_SECONDS = 10.0
 QUIET_SECONDS = 480.0

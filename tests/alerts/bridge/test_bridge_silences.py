@@ -26,7 +26,7 @@ from triton_alerts.bridge.buttons import Actions, ButtonPress
 from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, Listed, StoredValues
-from triton_slo.prometheus.server_access import Access
+from triton_slo.server_access import Access
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"
 

@@ -21,8 +21,8 @@ from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 
 pytestmark = pytest.mark.real
 

@@ -22,8 +22,8 @@ from support.tls import authority, certificate
 from support.tools import ROOT
 from support.web_fleet import states
 from triton_exporter.http.web_config import load_web_config
-from triton_slo.prometheus.client import Prometheus, PrometheusError
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.site import Site

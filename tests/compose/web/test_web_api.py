@@ -15,8 +15,8 @@ import requests
 from support import history, loopback, web_fleet
 from support.web_fleet import text_of
 from triton_exporter.http.web_config import load_web_config
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.assistants.assistant_tool import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp

@@ -20,8 +20,8 @@ from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources

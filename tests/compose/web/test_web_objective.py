@@ -8,7 +8,7 @@ from triton_slo import names, rules
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.prometheus.client import Series
+from triton_slo.prometheus import Series
 from tritonwatch.web.drawing.charts import Band, ChartAxis
 from tritonwatch.web.pages.objective_charts import burn_curves
 from tritonwatch.web.pages.objective_page import _tiers, _timeline

@@ -32,8 +32,8 @@ from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load

@@ -28,8 +28,8 @@ from triton_dashboards.generate import artifacts as dashboards
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.local.triton import TritonServer
 from tritonwatch.web.queries.lifecycle import read_timeline
 

@@ -29,8 +29,8 @@ from triton_slo.backtest.report import Report
 from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.prometheus.client import Prometheus, query_ranges
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, query_ranges
+from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.tables import backtest_table
 

@@ -16,8 +16,8 @@ from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_
 from triton_slo.backtest.history import History, HistoryError
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 
 DAYS, STEP = 2, 300.0
 START = END - DAYS * 86400

@@ -24,8 +24,8 @@ from triton_exporter.distribution.buckets import Buckets
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.local.triton import TritonServer
 
 OBJECTIVE = Objective(name="latency", target=0.997, indicator={"kind": "latency", "threshold": "500ms"})

@@ -20,8 +20,8 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.cli import main
 
 OBJECTIVE = "{name: first, target: 99%, indicator: {kind: first_response, threshold: 500ms}}"

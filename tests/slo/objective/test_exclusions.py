@@ -25,7 +25,7 @@ from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.prometheus.client import Sample
+from triton_slo.prometheus import Sample
 from triton_slo.status import group_statuses
 from tritonwatch.cli import main
 

@@ -21,8 +21,8 @@ from triton_slo import names
 from triton_slo.artifact import Format, Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 
 pytestmark = pytest.mark.real
 

@@ -21,9 +21,8 @@ from triton_slo import names
 from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, overviews
 from triton_slo.indicators.common.sources import CAVEATS
-from triton_slo.prometheus.client import Prometheus, Sample
-from triton_slo.prometheus.remarks import Remarks
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, Remarks, Sample
+from triton_slo.server_access import Access
 from triton_slo.status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses, read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, document, duration, rate, state, tables

@@ -16,8 +16,8 @@ from exporters.captures import bodies
 from support import history
 from support.history import END
 from support.loopback import Handler, answering
-from triton_slo.prometheus.client import Prometheus, PrometheusError
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.server_access import Access
 from tritonwatch import access as arguments
 from tritonwatch.command_error import UsageError
 

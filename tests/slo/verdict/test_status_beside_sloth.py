@@ -19,8 +19,8 @@ from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
 from triton_slo.indicators.common.sources import COUNTERS
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
-from triton_slo.prometheus.server_access import Access
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.cli import main
 
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")

@@ -13,7 +13,7 @@ from triton_alerts.bridge.evidence.facts import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject_text
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.common.duration import DAY
-from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus, PrometheusError
 
 BEFORE_SECONDS = 3600.0
 POINTS = 240

@@ -32,9 +32,9 @@ from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate
 from triton_slo.causes import cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
-from triton_slo.prometheus.client import Prometheus, Series
-from triton_slo.prometheus.server_access import Access, session_for
+from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers
+from triton_slo.server_access import Access, session_for
 
 
 def burn_query(member: Member) -> str:

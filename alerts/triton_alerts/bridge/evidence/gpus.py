@@ -11,7 +11,7 @@ from triton_alerts.bridge.incidents.incident import GPU, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus, Sample
+from triton_slo.prometheus import Prometheus, Sample
 
 SHOWN = 3
 XID_WINDOW = "1h"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from triton_slo.prometheus.client import Series
+from triton_slo.prometheus import Series
 
 Unit = Literal["share", "times", "per second"]
 Values = tuple[float | None, ...]

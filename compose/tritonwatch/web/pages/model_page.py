@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from tritonwatch.web import urls
 from tritonwatch.web.drawing.charts import POINTS
 from tritonwatch.web.drawing.time_axis import TimeAxis

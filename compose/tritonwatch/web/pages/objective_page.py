@@ -18,7 +18,7 @@ from triton_slo.estimate import settled_by
 from triton_slo.group_status import GroupStatus, forecast
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.plan import Plan
-from triton_slo.prometheus.remarks import WARNS
+from triton_slo.prometheus import WARNS
 from tritonwatch.web import urls
 from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark
 from tritonwatch.web.pages.objective_charts import objective_charts

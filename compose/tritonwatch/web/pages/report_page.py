@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_slo.objective.zone import time_zone
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from triton_slo.report import report_text
 from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
 from triton_slo.report.recorded_report import recorded_report

@@ -22,7 +22,7 @@ from triton_slo.group_status import version_name
 from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus import Prometheus
 from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
 from tritonwatch.web.parameters import asked_choice, asked_time

@@ -11,7 +11,7 @@ from triton_slo import names
 from triton_slo.group_status import GroupStatus
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.durations import HistogramIndicator
-from triton_slo.prometheus.client import Prometheus, Sample, Series
+from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, parse_selector
 from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer

@@ -11,7 +11,7 @@ from triton_dashboards.recording import window_seconds
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.prometheus.client import Prometheus, Series
+from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers
 from tritonwatch.web.drawing.charts import POINTS, gap
 

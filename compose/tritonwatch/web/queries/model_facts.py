@@ -11,7 +11,7 @@ from triton_dashboards.traffic import PHASES
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import time_text
 from triton_slo import names
-from triton_slo.prometheus.client import Prometheus, Sample
+from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import Matchers, quote, regex_of
 
 _WHAT = "what"

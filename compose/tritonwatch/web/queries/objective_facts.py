@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.group_status import GroupStatus
-from triton_slo.prometheus.client import Prometheus, Sample, Series
+from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import requests
 
-from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus, PrometheusError
 
 T = TypeVar("T")
 

@@ -1,1 +1,0 @@
-"""Thresholds of alerts, and the settings by which an installation changes them."""

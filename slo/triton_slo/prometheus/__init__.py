@@ -1,1 +1,0 @@
-"""The one client of Prometheus."""
