@@ -28,7 +28,7 @@ from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
 from triton_slo import names
-from triton_slo.report.reported_period import ReportedPeriod
+from triton_slo.report.events import ReportedPeriod
 
 MODELS = int(os.environ.get("BENCH_MODELS", 1000))
 VIEWERS, WARM = 50, 20

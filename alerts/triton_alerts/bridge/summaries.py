@@ -29,7 +29,7 @@ from triton_slo import names
 from triton_slo.amounts import burn_rate
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
-from triton_slo.report.markup import escape_markdown
+from triton_slo.report.documents import escape_markdown
 
 SCHEMA = "tritonwatch/incident/1"
 MAX_ALERTS = 100

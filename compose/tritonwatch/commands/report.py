@@ -8,9 +8,9 @@ import time
 
 from triton_exporter.common.options import adder, parsed
 from triton_slo.objective.zone import time_zone
-from triton_slo.report import report_json
-from triton_slo.report.period_outcome import PeriodReport
-from triton_slo.report.reported_period import FORMS
+from triton_slo.report import documents
+from triton_slo.report.events import FORMS
+from triton_slo.report.outcome import PeriodReport
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import path
 from tritonwatch.command_error import CommandError, UsageError
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--format json` writes. Raises CommandError."""
     report = _period_report(args)
-    return JsonAnswer(report_json.document(report), report.warnings)
+    return JsonAnswer(documents.document(report), report.warnings)
 
 
 def _period_report(args: argparse.Namespace) -> PeriodReport:

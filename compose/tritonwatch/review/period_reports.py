@@ -13,10 +13,9 @@ from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS, Prometheus
-from triton_slo.report import markup, report_json, report_text
-from triton_slo.report.period_outcome import PeriodReport, ReportedIncident
-from triton_slo.report.recorded_report import recorded_report
-from triton_slo.report.reported_period import ReportedPeriod, parse_period
+from triton_slo.report import documents
+from triton_slo.report.events import ReportedPeriod, parse_period
+from triton_slo.report.outcome import PeriodReport, ReportedIncident, recorded_report
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
@@ -93,8 +92,8 @@ def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
 def formatted_report(report: PeriodReport, form: str) -> str:
     """Return the report as Markdown or JSON."""
     if form == "json":
-        return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
-    return markup.markdown(report_text.title(report), report_text.sections(report))
+        return json.dumps(documents.document(report), indent=2, ensure_ascii=False) + "\n"
+    return documents.markdown(documents.title(report), documents.sections(report))
 
 
 def _period_incidents(

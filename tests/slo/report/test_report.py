@@ -28,10 +28,9 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_slo import names
 from triton_slo.prometheus import Prometheus
-from triton_slo.report.recorded_report import recorded_report
-from triton_slo.report.report_json import document
-from triton_slo.report.report_text import sections
-from triton_slo.report.reported_period import ReportedPeriod, parse_period
+from triton_slo.report.documents import document, sections
+from triton_slo.report.events import ReportedPeriod, parse_period
+from triton_slo.report.outcome import recorded_report
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader

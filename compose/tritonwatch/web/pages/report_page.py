@@ -14,11 +14,10 @@ from starlette.routing import Route
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus import Prometheus
-from triton_slo.report import report_text
-from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
-from triton_slo.report.recorded_report import recorded_report
-from triton_slo.report.report_text import Section
-from triton_slo.report.reported_period import ReportedPeriod, parse_period
+from triton_slo.report import documents
+from triton_slo.report.documents import Section
+from triton_slo.report.events import ReportedPeriod, parse_period
+from triton_slo.report.outcome import RESULTS, PeriodReport, recorded_report, tally
 from tritonwatch.command_error import CommandError
 from tritonwatch.review.period_reports import (
     begun_period,
@@ -92,7 +91,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
         "months": tuple(_periods(now, chosen.timezone, "month")),
         "quarters": tuple(_periods(now, chosen.timezone, "quarter")),
         "owners": [owner for owner in answer.value.owners if owner],
-        "title": report_text.title(answer.value),
+        "title": documents.title(answer.value),
         "missing": "",
         "current": replace(chosen, reported=parse_period("this-month", now, chosen.timezone), owner=""),
         "tally": (),
@@ -110,7 +109,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
         else:
             context["tally"] = tuple(tally(report.objectives).items())
             context["sections"] = [
-                (section, _section_cells(section, chosen.at)) for section in report_text.sections(report)
+                (section, _section_cells(section, chosen.at)) for section in documents.sections(report)
             ]
     response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
     response.status_code = code

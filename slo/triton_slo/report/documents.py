@@ -1,24 +1,24 @@
-"""A report as headings, sentences and tables, which Markdown and the web page write down in their own way."""
+"""A report as headings, sentences and tables (which the web page writes down), as Markdown and as JSON.
+
+In JSON, times are Unix seconds, shares 0 to 1, and null is unknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import ratio
+from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.objective.periods import Period
 from triton_slo.problem_words import count
 from triton_slo.prometheus import WARNS
-from triton_slo.report.period_outcome import (
-    JudgedGroup,
-    ObjectiveOutcome,
-    PeriodReport,
-    Result,
-    restrictions,
-    tally,
-)
+from triton_slo.report.outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, Result, restrictions, tally
 
 NO_OWNER = "no owner"
 _EVENT_WEIGHTED = (
@@ -174,3 +174,111 @@ def _share_text(share: float | None) -> str:
 def _count_text(events: float | None) -> str:
     """Return a number of events: whole ones with separators, as seconds of readiness are many."""
     return "-" if events is None else f"{events:,.0f}"
+
+
+def markdown(title: str, sections: Iterable[Section]) -> str:
+    """Return a report as Markdown, in which no name becomes markup."""
+    lines = [f"# {escape_markdown(title)}"]
+    for section in sections:
+        lines += ["", f"{'#' * section.level} {escape_markdown(section.heading)}"]
+        for sentence in section.sentences:
+            lines += ["", escape_markdown(sentence)]
+        if section.columns:
+            lines += ["", _row(section.columns), _row(["---"] * len(section.columns))]
+            lines += [_row(map(escape_markdown, row)) for row in section.rows]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that no Markdown reader takes for markup."""
+    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text)
+
+
+def document(report: PeriodReport) -> dict[str, Any]:
+    """Return the report as values that `json` writes.
+
+    `result` carries `so far` before the period has ended and the caveats of the numbers, `met (estimated)`, so that
+    no program takes it for `met`.
+    """
+    return {
+        "at": report.at,
+        "period": {
+            "name": report.reported.name,
+            "kind": report.reported.kind,
+            "timezone": report.timezone,
+            "in_progress": report.in_progress,
+        },
+        "owners": [
+            {
+                "owner": owner,
+                **_counts(members),
+                "objectives": [_objective_fields(report, member) for member in members],
+            }
+            for owner, members in report.owners.items()
+        ],
+        "incidents": None
+        if report.incidents is None
+        else [incident.document for incident in report.incidents],
+        "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
+        "warnings": list(report.warnings),
+    }
+
+
+def _counts(members: tuple[ObjectiveOutcome, ...]) -> dict[str, int]:
+    return {result.replace(" ", "_"): number for result, number in tally(members).items()}
+
+
+def _objective_fields(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, Any]:
+    recorded = objective.recorded
+    fields: dict[str, Any] = {
+        "slo": objective.slo,
+        "result": report.worded(objective),
+        "sli": objective.sli,
+        "events": objective.total,
+        "failed_events": objective.error,
+        "notes": list(objective.notes),
+    }
+    if recorded is not None:
+        fields |= {
+            "indicator": recorded.indicator,
+            "description": recorded.description,
+            "window": recorded.window,
+            "timezone": recorded.timezone,
+            "start": recorded.period.start,
+            "end": recorded.period.end,
+            "recorded_from": recorded.recorded_from,
+            "recorded_until": recorded.recorded_until,
+            "not_recorded": [_span(pause) for pause in recorded.pauses],
+            "excluded_seconds": dict(recorded.excluded),
+        }
+    return fields | {"groups": [_group_fields(report, objective, group) for group in objective.groups]}
+
+
+def _group_fields(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedGroup) -> dict[str, Any]:
+    recorded = group.recorded
+    return {
+        "group": dict(group.group),
+        "result": report.worded(group),
+        "reason": group.reason,
+        "target": recorded.target,
+        "target_before": recorded.target_before,
+        "sli": group.sli,
+        "budget_spent": group.budget_spent,
+        "events": None if objective.counts_nothing_yet else recorded.total,
+        "failed_events": None if objective.counts_nothing_yet else recorded.error,
+        "since": recorded.since,
+        "unknown_seconds": recorded.unknown_seconds,
+        "missing_seconds": group.missing_seconds,
+        "estimate_error": recorded.estimate_error,
+        "sources": list(recorded.sources),
+        "caveats": {source: asdict(CAVEATS[source]) for source in group.caveats},
+        "restrictions": list(restrictions(objective, group)),
+    }
+
+
+def _span(pause: Period) -> dict[str, float]:
+    return {"start": pause.start, "end": pause.end}

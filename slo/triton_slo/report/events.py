@@ -1,23 +1,143 @@
-"""Recorded events of objectives over a period, with time without records, unknown and excluded time.
-
-Events are the growth of counters: see `counted_events`.
-"""
+"""What was recorded of objectives over a month or a quarter: their time with and without records, and their events."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
-from triton_slo.objective.periods import Period
+from triton_slo.objective.period_window import CalendarWindow
+from triton_slo.objective.periods import Period, period_at
 from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers
-from triton_slo.report.counted_events import STEP_SECONDS, CountedEvents, RecordedGroup
-from triton_slo.report.reported_period import ReportedPeriod
+
+FORMS = "2026-10, 2026-Q3, last-month, this-month, last-quarter or this-quarter"
+_NAMED = re.compile(r"([12][0-9]{3})-(?:(0[1-9]|1[0-2])|Q([1-4]))")
+_RELATIVE = re.compile(r"(last|this)-(month|quarter)")
+
+
+PeriodKind = Literal["month", "quarter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedPeriod:
+    """A month or a quarter; when it begins and ends depends on the time zone."""
+
+    kind: PeriodKind
+    year: int
+    number: int
+    """1 to 12 of a month, 1 to 4 of a quarter."""
+
+    @property
+    def name(self) -> str:
+        """The period as `--period` takes it: 2026-10 or 2026-Q3."""
+        return f"{self.year}-{self.number:02d}" if self.kind == "month" else f"{self.year}-Q{self.number}"
+
+    def in_zone(self, timezone: str) -> Period:
+        """Return its first moment and the first moment after it on the clocks of a time zone."""
+        month = self.number if self.kind == "month" else 3 * self.number - 2
+        inside = datetime(self.year, month, 15, tzinfo=time_zone(timezone)).timestamp()
+        return period_at(CalendarWindow(calendar=self.kind, timezone=timezone), inside)
+
+
+def parse_period(text: str, now: float, timezone: str = "UTC") -> ReportedPeriod:
+    """Read the name of a period; `last-month` is the month before the one that contains Unix time `now`.
+
+    Raises ValueError on any other text.
+    """
+    if match := _NAMED.fullmatch(text):
+        year, month, quarter = match.groups()
+        return ReportedPeriod("month" if month else "quarter", int(year), int(month or quarter))
+    if not (match := _RELATIVE.fullmatch(text)):
+        raise ValueError(f"{text[:40]!r} is not a period; write {FORMS}")
+    today = datetime.fromtimestamp(now, time_zone(timezone))
+    months = today.year * 12 + today.month - 1
+    if match[2] == "month":
+        months -= match[1] == "last"
+        return ReportedPeriod("month", months // 12, months % 12 + 1)
+    quarters = months // 3 - (match[1] == "last")
+    return ReportedPeriod("quarter", quarters // 4, quarters % 4 + 1)
+
+
+STEP_SECONDS = 300
+"""Step in which recorded time is counted: Prometheus' lookback for a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGroup:
+    """One model version (or other group) of an objective over a period.
+
+    `since` is when its counter began, or, where that is later, the start of the period or the objective's first
+    record in it.
+    """
+
+    group: Mapping[str, str]
+    target: float | None
+    error: float
+    total: float
+    since: float
+    target_before: float | None = None
+    unknown_seconds: float = 0.0
+    sources: tuple[str, ...] = ()
+    estimate_error: float | None = None
+
+
+class CountedEvents:
+    """Answers about the counters of several objectives, by objective and group."""
+
+    def __init__(self, prometheus: Prometheus, period: Period, matchers: Matchers) -> None:
+        """Ask for the growth of every counter in the period. Raises PrometheusError."""
+        window = f"[{max(1, round(period.end - period.start))}s]"
+        self._period = period
+        self._values: dict[tuple[str, names.GroupLabels], dict[str, float]] = defaultdict(dict)
+        target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
+        for key, query in {
+            "": f"increase({names.COPY}{matchers}{window})",
+            "since": f"min_over_time({names.COUNTER_SINCE}{matchers}{window})",
+            "target": f"last_over_time({target})",
+            "least": f"min_over_time({target})",
+            "most": f"max_over_time({target})",
+        }.items():
+            for sample in prometheus.instant(query, period.end):
+                group = (sample.labels.get(names.SLO, ""), names.group_of(sample.labels))
+                event = key or sample.labels.get(names.EVENT, "")
+                # Two counters of a group are those of two thresholds, one after the other.
+                counted = self._values[group].get(event, 0.0) if not key else 0.0
+                self._values[group][event] = counted + sample.value
+
+    def of(
+        self, slo: str, fixed: set[tuple[str, str]], pauses: Sequence[Period]
+    ) -> Iterator[tuple[names.GroupLabels, RecordedGroup]]:
+        """Yield each group of an objective that had a counter, with its events in the period."""
+        for (name, group), values in self._values.items():
+            if name == slo and fixed <= set(group) and "since" in values:
+                total, target = values.get(names.TOTAL, 0.0), values.get("target")
+                others = [values[key] for key in ("least", "most") if key in values and values[key] != target]
+                yield (
+                    group,
+                    RecordedGroup(
+                        dict(group),
+                        target,
+                        min(values.get(names.ERROR, 0.0), total),
+                        total,
+                        self._since(values["since"], pauses),
+                        next(iter(others), None),
+                    ),
+                )
+
+    def _since(self, began: float, pauses: Sequence[Period]) -> float:
+        """Return from when events are counted: not before the first record of the period."""
+        start = self._period.start
+        late = (pause.end for pause in pauses if pause.start == start < began < pause.end)
+        return next(late, max(start, began))
+
 
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
