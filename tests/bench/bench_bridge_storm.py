@@ -14,11 +14,10 @@ import requests
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack.workspace import Workspace
-from triton_alerts.bridge.deliver.attempts import Attempts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.next_task import MAX_OWN_MESSAGES
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.deliver.transport import Attempts
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import PATH, Instruments, Webhook, listen

@@ -16,10 +16,9 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.assembly import AUDIT_FILE
 from triton_alerts.bridge.buttons import Actions, ButtonPress
-from triton_alerts.bridge.deliver.attempts import Attempts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.deliver.transport import Attempts
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.incident import Incident

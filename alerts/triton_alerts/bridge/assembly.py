@@ -16,14 +16,12 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
 from triton_alerts.bridge.buttons import Actions, Socket
 from triton_alerts.bridge.chores import ChannelMove, Escalator, HeartbeatWatch
-from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
-from triton_alerts.bridge.deliver.transport import Transport
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.deliver.transport import Attempts, Transport
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.evidence import enrich, facts, gpus
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE

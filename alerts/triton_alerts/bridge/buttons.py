@@ -137,7 +137,7 @@ class Actions:
             with self.store.transaction():
                 self.store.values.record_press(press.id, now)
                 if number is not None and result.event is not None:
-                    self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
+                    self.store.change(number, partial(_apply, result, result.event))
         except sqlite3.Error:
             # No message shows this silence, so nobody could end it from Slack.
             self._end_silence(result.changes.get("silence"))

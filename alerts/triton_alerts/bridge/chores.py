@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from triton_alerts.bridge.deliver.composer import Escalation
+from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
@@ -49,7 +49,7 @@ class Escalator:
             if not self._due(incident, now):
                 continue
             main = self.store.outbox.main(number)
-            if main is not None and main.is_only_digested:
+            if main is not None and main.digest and not main.ts:
                 continue  # it is escalated once it has a message of its own
             channel = self.escalation.channel or self.channel_for(incident.severity)
             self.store.escalate(number, channel, now, partial(self._mark, now))

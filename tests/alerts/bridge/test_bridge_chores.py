@@ -23,8 +23,8 @@ from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
 from triton_alerts.bridge.buttons import RECONNECT_SECONDS, Actions, ButtonPress, Socket, button_presses
 from triton_alerts.bridge.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.slack import API_URL
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import HEARTBEAT_VALUE

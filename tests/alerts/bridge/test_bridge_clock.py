@@ -8,7 +8,7 @@ import pytest
 
 from support.bridge import BridgeUnderTest
 from support.slack.workspace import Posted
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
+from triton_alerts.bridge.deliver.worker import DeliveryOptions
 
 HOUR = 3600.0
 PATIENCE = 60.0

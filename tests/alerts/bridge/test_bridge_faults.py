@@ -32,7 +32,7 @@ from support.bridge import CHANNEL
 from support.files import IN_MEMORY
 from support.slack.workspace import Posted
 from support.thorough import THOROUGH
-from triton_alerts.bridge.deliver import next_task
+from triton_alerts.bridge.deliver import messages, next_task, worker
 
 RAN: Counter[str] = Counter()
 LATE_SECONDS = 40.0
@@ -116,7 +116,8 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
     """An hour of alerts, Slack's every failure, HA twins and kills: nothing is lost, little is doubled."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
         if schedule.early_digests:
-            patch.setattr(next_task, "DIGEST_FROM", 3)
+            patch.setattr(worker, "DIGEST_FROM", 3)
+            patch.setattr(messages, "DIGEST_LINES", 200)
             patch.setattr(next_task, "MAX_OWN_MESSAGES", 2)
         simulated = SimulatedBridge(schedule, Path(folder))
         try:

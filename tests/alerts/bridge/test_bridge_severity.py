@@ -11,7 +11,7 @@ import pytest
 from support.bridge import BridgeUnderTest, Clock, body_of
 from triton_alerts.bridge.assembly import assemble
 from triton_alerts.bridge.chores import Escalator
-from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from tritonwatch.bridge_options.bridge_arguments import bridge_settings
 from tritonwatch.commands.bridge import configure

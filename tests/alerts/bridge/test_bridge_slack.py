@@ -16,12 +16,10 @@ from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack.server import SlackServer
 from support.slack.workspace import TOKEN, Workspace
 from triton_alerts.bridge.deliver import messages
-from triton_alerts.bridge.deliver.attempts import Attempts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook, refusal
-from triton_alerts.bridge.deliver.transport import DeliveryError
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store

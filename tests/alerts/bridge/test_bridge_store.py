@@ -15,10 +15,11 @@ import pytest
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack.workspace import Workspace
 from support.tools import ROOT
-from triton_alerts.bridge.deliver.attempts import Attempts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.deliver.messages import Message
+from triton_alerts.bridge.deliver.transport import Attempts
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents import history
+from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.notification import parse
@@ -52,7 +53,7 @@ def fill(store: Store, count: int, *, closed_at: float | None = None) -> None:
         for delivery in store.outbox.pending(CHANNEL):
             store.outbox.set_charted(delivery.incident)
             if delivery.closed_at is not None:
-                store.outbox.finish(delivery, posted_seq=delivery.last_seq)
+                store.outbox.update(delivery, seq=delivery.last_seq)
 
 
 def steps(store: Store, work: Callable[[], object]) -> int:
@@ -241,6 +242,85 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
     )  # this Workspace never had the first one's message
 
 
+def _before_states(path: Path, worker: DeliveryWorker, posted: Callable[[str], str]) -> None:
+    """Write the database of a bridge of schema 9 that was killed; `posted` posts a message by its random name.
+
+    One incident is posted in full, the message of one arrived and its answer did not, of one only a digest is shown,
+    and eleven are in a digest that arrived without an answer.
+    """
+    with sqlite3.connect(path) as connection:
+        connection.create_function("parsed_notification", 2, lambda *_: "")
+        connection.create_function("with_subject", 1, lambda document: document)
+        for script in MIGRATIONS[:9]:
+            connection.executescript(script)
+        connection.execute("PRAGMA user_version = 9")
+        source = sqlite3.connect(worker.store.database.path)
+        for table in ("incidents", "events", "groups"):
+            for row in source.execute(f"SELECT * FROM {table}"):
+                marks = ", ".join("?" * len(row))
+                connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
+        source.close()
+        insert = (
+            "INSERT INTO deliveries (incident, channel, role, root_channel, root_ts, posted_seq, shown_version, "
+            "inflight, inflight_kind, inflight_seq, inflight_at, digest, digest_seq) "
+            f"VALUES (?, '{CHANNEL}', 'critical', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        )
+        in_full = posted("0" * 32)
+        connection.execute(insert, (1, CHANNEL, in_full, 1, 1, "", "", 0, 0, "", 0))
+        posted("1" * 32)
+        connection.execute(insert, (2, "", "", 0, 0, "1" * 32, "root", 1, START, "", 0))
+        digest = posted("2" * 32)
+        connection.execute(
+            "INSERT INTO digests VALUES (?, ?, ?, ?, 1, 1, ?)", (CHANNEL, CHANNEL, digest, START, START)
+        )
+        connection.execute(insert, (3, "", "", 0, 0, "", "", 0, 0, digest, 1))
+        posted("3" * 32)
+        for number in range(4, 15):
+            connection.execute(insert, (number, "", "", 0, 0, "3" * 32, "digest", 1, START, "", 0))
+    connection.close()
+
+
+def test_what_was_in_flight_at_the_upgrade_is_not_posted_again(tmp_path: Path) -> None:
+    """Names of posts were random; now they follow from the delivery. Every end is shown once."""
+    clock, workspace = Clock(), Workspace()
+    slack = SimulatedSlack(workspace, clock, lambda _method: "")
+
+    def worker(file: str) -> DeliveryWorker:
+        store = Store(tmp_path / file, lambda _severity: CHANNEL)
+        return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), Attempts(clock, random.Random(1)))
+
+    new = worker("new.sqlite")
+    for number in range(1, 15):
+        new.store.receive(parse(body_of(f"g{number}", {"m": START}, {}), "am"), START)
+
+    def posted(name: str) -> str:
+        clock.now += 2
+        return slack.post(CHANNEL, Message("an older bridge's"), name).ts
+
+    _before_states(tmp_path / DATABASE_FILE, new, posted)
+    new.store.close()
+    upgraded = worker(DATABASE_FILE)
+    names = [
+        upgraded.store.outbox.name(each) for each in upgraded.store.outbox.pending(CHANNEL) if each.sending
+    ]
+    for _ in range(200):
+        clock.now += max(0.01, min(upgraded.step(), 5.0))
+    for number in range(1, 15):
+        upgraded.store.receive(parse(body_of(f"g{number}", {}, {"m": (START, clock())}), "am"), clock())
+    for _ in range(400):
+        clock.now += max(0.01, min(upgraded.step(), 5.0))
+    backlog, left = upgraded.store.outbox.backlog(), upgraded.store.database.rows("SELECT name FROM facts")
+    upgraded.store.close()
+    roots = workspace.roots()
+
+    assert ["1" * 32] == names
+    # The four messages of before, and one for each incident that only a digest showed.
+    assert [f"{number}" * 32 for number in range(4)] == [root.name for root in roots[:4]]
+    assert 12 == len(roots[4:]) == len({root.name for root in roots[4:]})
+    assert all("Resolved:" in root.text or "0 firing" in root.text for root in roots)
+    assert ((0, None), [("database",)]) == (backlog, left)
+
+
 @pytest.mark.parametrize(
     ("event", "text"),
     [
@@ -372,7 +452,7 @@ def test_recorded_incidents_are_read_while_the_bridge_runs(store: Store, tmp_pat
     fill(store, 1)
     posted = store.outbox.main(1)
     assert posted is not None
-    store.outbox.update(posted, root_ts="1.0")
+    store.outbox.update(posted, ts="1.0")
     listed = list_incidents(tmp_path)
 
     assert [] == nothing
@@ -397,10 +477,10 @@ def test_space_is_given_back_while_the_database_is_read(store: Store) -> None:
     """A query that another thread is still reading does not make it fail as locked."""
     with store.transaction():
         for number in range(5000):
-            store.database.run("INSERT INTO facts VALUES (?, '')", str(number))
+            store.database.run("INSERT INTO pressed VALUES (?, 0)", str(number))
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(
-            lambda: [len(store.database.rows("SELECT name FROM facts")) for _ in range(100)]
+            lambda: [len(store.database.rows("SELECT id FROM pressed")) for _ in range(100)]
         )
         while not reading.done():
             store.database.shrink()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
+from support.slack.workspace import Posted
 from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver import messages
-from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MAX_OWN_MESSAGES
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.text import slack_hour
 
@@ -111,25 +112,37 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
     assert posts <= MAX_POSTS_BEFORE
 
 
+def digests(storm: Storm) -> list[Posted]:
+    return [root for root in storm.workspace.roots() if "📋" in root.text]
+
+
+def named(storm: Storm, before: str = "") -> list[int]:
+    """Return the pages of the storm that the channel names, after these words."""
+    shown = "".join(message.shown for message in storm.workspace.messages)
+    return [number for number in range(STORM) if f"{before}Model g{number} failed" in shown]
+
+
 def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
-    """Although new pages go first, every incident gets its message, and its end is posted."""
+    """Although new pages go first, each end is shown: in the incident's own message, else in the digest."""
     storm = Storm(tmp_path)
     storm.send_until_new(most=50)
     storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
     storm.send_until_new()
+    backlog = storm.store.outbox.backlog()
+    left = storm.store.outbox.digests(CHANNEL)
     storm.close()
 
-    shown = "".join(message.shown for message in storm.workspace.messages)
-    assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
+    assert [f"📋 {STORM} incidents: 0 firing, {STORM} resolved"] == [digest.text for digest in digests(storm)]
+    assert MAX_OWN_MESSAGES + messages.DIGEST_LINES == len(named(storm, "Resolved: "))
+    assert ((0, None), []) == (backlog, left)
 
 
 def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) -> None:
-    """The channel stays readable: the digest counts what fires, and its thread names each page."""
+    """The channel stays readable: the digest counts what fires, and names as many pages as it can."""
     storm = Storm(tmp_path)
     storm.send_until_new()
-    (digest,) = [root for root in storm.workspace.roots() if "📋" in root.text]
-    named = "".join(message.shown for message in [digest, *storm.workspace.thread(digest)])
-    first = digest.text
+    (digest,) = digests(storm)
+    first, shown = digest.text, digest.shown
     own = len(storm.workspace.roots()) - 1
     for number in range(MAX_OWN_MESSAGES):
         storm.notify({}, {f"g{number}": (storm.began, storm.clock())}, name=f"g{number}")
@@ -137,13 +150,16 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     later = len(storm.workspace.roots()) - 1
     storm.close()
 
-    assert [] == [number for number in range(STORM) if f"Model g{number} failed" not in named]
+    assert messages.DIGEST_LINES == shown.count("failed to load")
+    assert f"and {STORM - MAX_OWN_MESSAGES - messages.DIGEST_LINES} more" in shown
+    assert f"have their own message ({MAX_OWN_MESSAGES} now)" in shown
     assert MAX_OWN_MESSAGES == own
     assert 2 * MAX_OWN_MESSAGES == later
     assert f"📋 {STORM} incidents: {STORM} firing, 0 resolved" == first
     assert (
         f"📋 {STORM} incidents: {STORM - MAX_OWN_MESSAGES} firing, {MAX_OWN_MESSAGES} resolved" == digest.text
     )
+    assert [] == storm.workspace.thread(digest)
 
 
 def test_a_digest_that_cannot_be_composed_delays_no_edit(
@@ -166,15 +182,17 @@ def test_a_digest_that_cannot_be_composed_delays_no_edit(
     assert own.text.startswith("🟢")
 
 
-def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> None:
-    """The digest's message is edited and then names what fires only; its thread names each incident."""
+def test_what_ended_before_the_digest_was_posted_is_counted(tmp_path: Path) -> None:
+    """It gets no message of its own; `incidents list` names it."""
     storm = Storm(tmp_path)
     storm.notify({}, {"g140": (storm.began, storm.clock())}, name="g140")
     storm.send_until_new()
-    shown = [message.shown for message in storm.workspace.messages]
+    undelivered, _ = storm.store.outbox.backlog()
     storm.close()
 
-    assert [True] * STORM == [any(f"Model g{n} failed" in message for message in shown) for n in range(STORM)]
+    assert [f"📋 {STORM} incidents: {STORM - 1} firing, 1 resolved"] == [each.text for each in digests(storm)]
+    assert 140 not in named(storm)
+    assert 0 == undelivered
 
 
 def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_named(tmp_path: Path) -> None:
@@ -215,7 +233,7 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
 
 
 def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
-    """Incidents that a deleted digest named are posted again."""
+    """A new digest names the incidents that a deleted one named."""
     storm = Storm(tmp_path)
     storm.send_until_new(most=3)
     storm.workspace.delete(storm.workspace.roots()[0])
@@ -224,8 +242,9 @@ def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
     storm.send_until_new()
     storm.close()
 
-    shown = "".join(message.shown for message in storm.workspace.messages)
-    assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
+    (digest,) = digests(storm)
+    assert digest.text.endswith(": 0 firing, 146 resolved")
+    assert MAX_OWN_MESSAGES + messages.DIGEST_LINES <= len(named(storm, "Resolved: "))
 
 
 def test_a_page_that_only_a_digest_shows_is_not_escalated(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, button
     """Slack takes the message, and no label became a mention, a link or a control character."""
     harmless(messages.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
     harmless(messages.escalation(incident, "", 900, "", now))
-    harmless(messages.digest([incident] * 45, 100, 90, now, threads=True))
+    harmless(messages.digest([incident] * 45, 100, 90, 20))
 
 
 @settings(max_examples=80, deadline=None)
@@ -322,7 +322,7 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
     opened, resolved, events = sample(1_700_000_000.0)
     made = [messages.root(opened, Style(), 1_700_000_000.0), messages.reply(resolved, events)]
     made += [
-        messages.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
+        messages.digest([opened], 1, 1, 0),
         messages.escalation(opened, "<!here>", 60, "", 0.0),
     ]
     text_objects = [text for each in made for text in texts(each.blocks)]

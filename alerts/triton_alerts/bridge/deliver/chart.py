@@ -54,7 +54,7 @@ class Charts:
             # Recorded before it is sent: two charts are worse than none.
             self.store.outbox.set_charted(number)
             if chart is not None:
-                self._upload_chart(incident, chart, delivery.root_channel, delivery.root_ts)
+                self._upload_chart(incident, chart, delivery.posted_in, delivery.ts)
             elif query:
                 self._report(incident, fault)
 

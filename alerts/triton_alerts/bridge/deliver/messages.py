@@ -330,30 +330,29 @@ def reply(
     return Message(lines[-1], tuple(section(line) for line in lines))
 
 
-def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *, threads: bool) -> Message:
-    """Return one message about many incidents, for when they arrive faster than Slack accepts messages."""
+def digest(incidents: Sequence[Incident], total: int, firing: int, own: int) -> Message:
+    """Return one message about many incidents, for when they arrive faster than Slack accepts messages.
+
+    `incidents` have no message of their own, and are named as far as there is space; `own` is how many of those that fire have one.
+    """
     head = f"📋 {total} incidents: {firing} firing, {total - firing} resolved"
     note = (
         "These incidents were reported faster than Slack accepts messages, or while Slack was unreachable. "
+        f"The most urgent have their own message ({own} now); when one of these resolves, the next incident gets "
+        "its own. "
+        "To list all, run tritonwatch incidents list"
     )
-    note += (
-        "The thread lists every incident. The most urgent incidents have their own message; when one "
-        "of them resolves, the next incident gets its own message."
-        if threads
-        else "Next, each incident that is still firing gets its own message, the most urgent first."
-    )
-    blocks: list[Block] = [
-        header(head),
-        {"type": "context", "elements": [mrkdwn(note)]},
-    ]
-    return Message(head, (*blocks, *_digest_lines(incidents, now)))
-
-
-def digest_part(incidents: Sequence[Incident], now: float) -> Message:
-    """Return the message in the thread of a digest that names some of its incidents."""
-    still = sum(1 for incident in incidents if incident.open)
-    head = f"📋 {len(incidents)} incidents: {still} firing, {len(incidents) - still} resolved"
-    return Message(head, tuple(_digest_lines(incidents, now)))
+    context: Block = {"type": "context", "elements": [mrkdwn(note)]}
+    lines = []
+    for incident in incidents[:DIGEST_LINES]:
+        when = f"since {slack_time(incident.since)}"
+        if not incident.open:
+            when = f"{utc_time(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
+        lines.append(f"{prose(headline(incident), 120)} (`{incident.name}`), {when}")
+    if len(incidents) > DIGEST_LINES:
+        lines.append(f"and {len(incidents) - DIGEST_LINES} more")
+    parts = (section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10))
+    return Message(head, (header(head), context, *parts))
 
 
 def refused(incident: Incident) -> Message:
@@ -363,11 +362,6 @@ def refused(incident: Incident) -> Message:
         f"{DOT[severity]} {WORD[severity]}: Slack refuses the message about incident {name}. To read it, run "
         f"tritonwatch incidents show {name}"
     )
-
-
-def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
-    lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
-    return [section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
@@ -572,10 +566,3 @@ def _footer(incident: Incident) -> str:
     }:
         parts.append(f"owner {prose(', '.join(sorted(owners)[:3]), 100)}")
     return " · ".join(parts)
-
-
-def _digest_line(incident: Incident, now: float) -> str:
-    line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
-    if incident.open:
-        return line + f"since {slack_time(incident.since)}"
-    return line + f"{utc_time(incident.since)}, for {in_words(incident.ended_at - incident.since)}"

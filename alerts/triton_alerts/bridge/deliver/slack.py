@@ -18,9 +18,14 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from triton_alerts.bridge.deliver.attempts import retry_after_seconds
 from triton_alerts.bridge.deliver.messages import Message
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport, read_secret
+from triton_alerts.bridge.deliver.transport import (
+    DeliveryError,
+    Sent,
+    Transport,
+    read_secret,
+    retry_after_seconds,
+)
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
@@ -143,8 +148,9 @@ class SlackApi(Transport):
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
         copies = [message.ts for message in self._copies(channel, name, since, thread)]
-        for ts in copies:
-            if original in copies and ts != original:
+        kept = original or min(copies, default="")
+        for ts in copies if kept in copies else ():
+            if ts != kept:
                 self._call("chat.delete", channel=channel, ts=ts)
 
     def permalink(self, channel: str, ts: str) -> str:

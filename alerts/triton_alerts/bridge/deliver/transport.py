@@ -1,13 +1,41 @@
-"""Interface of a transport (Slack's API, an incoming webhook, a terminal), and the error that it raises."""
+"""Interface of a transport (Slack's API, an incoming webhook, a terminal), its error, and waits after errors."""
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from triton_alerts.bridge.deliver.messages import Message
 from triton_slo.bridge_series import ErrorKind
+
+MAX_WAIT_SECONDS = 60.0
+
+
+def retry_after_seconds(retry_after: str) -> float:
+    """Return the seconds of a Retry-After header, or 30 if it is not a number of one to four digits."""
+    return float(retry_after) if re.fullmatch(r"[0-9]{1,4}", retry_after) else 30.0
+
+
+@dataclass
+class Attempts:
+    """The clock of one worker, its failures in a row, and the counters of its requests.
+
+    `count` receives (what, kind) for the bridge's own metrics.
+    """
+
+    clock: Callable[[], float]
+    rng: random.Random = field(default_factory=random.Random)
+    count: Callable[[str, str], None] = lambda _what, _kind: None
+    failures: int = 0
+
+    def wait(self) -> float:
+        """Count a failure; returns how long to wait after it: exponential, jittered above half, at most a minute."""
+        self.failures += 1
+        longest = min(MAX_WAIT_SECONDS, 2.0 ** min(self.failures - 1, 10))
+        return self.rng.uniform(longest / 2, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +100,7 @@ class Transport(Protocol):
         return None
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        """Delete the messages of this name other than the original one."""
+        """Delete the messages of this name but one: the original, or the first where that is not known."""
         return
 
     def permalink(self, channel: str, ts: str) -> str:

@@ -1,43 +1,60 @@
 """Deliver one channel's incidents in order, at the pace Slack allows, until everything is posted.
 
-A worker makes at most one request per step, and a kill loses no message: its name is stored before it is sent, and
-after a kill or a lost response the worker first searches Slack for that name.
+A worker makes at most one request per step, and a kill loses no message: that a post is sent is stored before it is,
+and after a kill or a lost response the worker first searches Slack for its name. `Delivery` has the states.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from triton_alerts.bridge.deliver import messages
-from triton_alerts.bridge.deliver.attempts import MAX_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
-from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
-from triton_alerts.bridge.deliver.messages import Message, bare
+from triton_alerts.bridge.deliver.messages import Message, Style
 from triton_alerts.bridge.deliver.next_task import (
+    DIGEST_FROM,
+    DIGEST_SECONDS,
     EDIT_SPACING_SECONDS,
     POST_SPACING_SECONDS,
+    Pace,
     SendTask,
-    Wait,
     next_task,
 )
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
-from triton_alerts.bridge.incidents.outbox.deliveries import Delivery, SendKind
-from triton_alerts.bridge.incidents.outbox.digests import Digest
-from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
+from triton_alerts.bridge.deliver.transport import MAX_WAIT_SECONDS, Attempts, DeliveryError, Transport
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.outbox import CHECK_SECONDS, Delivery, Digest
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import is_channel_id
 
-EDITS: tuple[SendKind, ...] = ("edit", "digest_edit")
-FORMS = 3
-"""Forms in which a message is tried: whole, its text alone, only where to read it. An edit has the first two."""
-EDIT_FORMS = 2
-MAX_UNCONFIRMED_SECONDS = 900.0
+EVENTS_PER_REPLY = 12
 UNWRITABLE = ("is_archived", "channel_not_found", "not_in_channel")
 """Codes of Slack for a channel in which nothing can be posted or edited, maybe for ever."""
 SETUP_WAIT_SECONDS = 60.0
 """Seconds until the next try when a person has to fix something (token, channel) before anything can be sent."""
+REFUSED_WAIT_SECONDS = 60.0
+"""Seconds until the next try of a first message that Slack has refused in every form."""
+MAX_EDITED = 1000
+"""Messages whose last edit is known; when there are more, all count as not edited."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Unacknowledged pages are sent once more, to `channel` (the page's own if empty), with `mention`."""
+
+    after_seconds: float = 0.0
+    channel: str = ""
+    mention: str = "<!here>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """Options of delivery workers: style of messages, escalation, and how long to wait for evidence."""
+
+    style: Style = field(default_factory=Style)
+    escalation: Escalation = field(default_factory=Escalation)
+    evidence_seconds: float = 0.0
 
 
 @dataclass
@@ -52,15 +69,18 @@ class DeliveryWorker:
     post_at: float = 0.0
     edit_at: float = 0.0
     _stepped: float = 0.0
-    _edits_later: dict[int, float] = field(default_factory=dict)
-    """Delivery -> time of the next try to edit it, where Slack refused that."""
-    _refusals: dict[tuple[SendKind, int], int] = field(default_factory=dict)
-    """Kind and delivery of a message -> how many of its forms Slack has refused."""
+    _later: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Post or edit of a delivery -> time of its next try, where Slack refused it."""
+    _edited: dict[int, float] = field(default_factory=dict)
+    """Delivery -> time at which its message was edited."""
+    _shown: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Digest -> the counts that it shows."""
+    _refusals: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Post or edit of a delivery -> how many of its forms Slack has refused."""
     _channel_id: str = ""
     """Id of the channel, known from the first message posted to it where the channel is given by name."""
-
-    def __post_init__(self) -> None:
-        self._composer = Composer(self.store, self.transport, self.options)
+    _linked: tuple[tuple[str, str], str] = (("", ""), "")
+    """The message that was linked last, and its address."""
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
@@ -68,274 +88,269 @@ class DeliveryWorker:
         # When the clock is set back by an hour, a wait of a second must not become a wait of an hour.
         set_back = max(0.0, self._stepped - now)
         self.post_at, self.edit_at, self._stepped = self.post_at - set_back, self.edit_at - set_back, now
+        digests = self._digests(now)
         task = next_task(
             self.store.outbox.pending(self.channel),
+            digests,
             now,
-            post_at=self.post_at,
-            edit_at=self.edit_at,
+            Pace(self.post_at, self.edit_at, self._later, self._edited, self._shown),
             threads=self.transport.threads,
-            digests=self.store.digests.of(self.channel),
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
-            edits_later=self._edits_later,
         )
-        unconfirmed = self.store.unconfirmed.first(self.channel)
-        overdue = now - unconfirmed.due if unconfirmed is not None else -MAX_WAIT_SECONDS
-        if (
-            unconfirmed is not None
-            and overdue >= 0
-            and (isinstance(task, Wait) or overdue > UNCONFIRMED_SECONDS)
-        ):
-            self._check_unconfirmed(unconfirmed, now)
-            return 0.0
-        if isinstance(task, Wait):
-            return min(task.seconds, -overdue if overdue < 0 else 0.0, MAX_WAIT_SECONDS)
+        if not isinstance(task, SendTask):
+            return min(task, MAX_WAIT_SECONDS)
         try:
-            self._send(task, now)
+            if task.kind == "check":
+                self._check(task.delivery)
+            elif task.kind == "edit":
+                self._edit(task, digests, now)
+            else:
+                self._post(task, digests, now)
         except DeliveryError as refusal:
             self._record_failure(task, refusal, self.attempts.clock())
         else:
             self.attempts.failures = 0
             self._refusals.pop(_key(task), None)
-            if task.kind not in EDITS:
+            if task.kind != "check":
                 self.attempts.count("delivered", task.kind)
         return 0.0
 
-    def _check_unconfirmed(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
-        """Search again for copies of a message that was sent twice: Slack may have posted one late."""
-        try:
-            if unconfirmed.name:
-                self.transport.remove_copies(
-                    unconfirmed.root_channel,
-                    unconfirmed.name,
-                    unconfirmed.since,
-                    unconfirmed.thread,
-                    original=unconfirmed.ts,
-                )
-        except DeliveryError as refusal:
-            self.attempts.count("failed", refusal.kind)
-            if refusal.kind not in ("gone", "setup") and now - unconfirmed.since < MAX_UNCONFIRMED_SECONDS:
-                self.store.unconfirmed.add(replace(unconfirmed, due=now + UNCONFIRMED_SECONDS))
-                return
-            log.warning(
-                "channel %s: whether a message was posted twice is unknown: %s", self.channel, refusal
-            )
-        self.store.unconfirmed.delete_checked(unconfirmed)
-
-    def _record_unconfirmed(self, task: SendTask, now: float, sent: Sent | None = None) -> None:
-        """Check a request without a response later: a message by its name, or an edit."""
-        first = task.deliveries[0] if task.deliveries else None
-        self.store.unconfirmed.add(
-            UnconfirmedMessage(
-                self.channel,
-                task.name,
-                first.id if first is not None else 0,
-                sent.channel if sent is not None else "",
-                task.thread if sent is not None and sent.in_thread else "",
-                sent.ts if sent is not None else "",
-                first.inflight_at if first is not None and first.inflight_at else now,
-                now + UNCONFIRMED_SECONDS,
-            )
-        )
+    def _digests(self, now: float) -> list[Digest]:
+        """Return the channel's digests: begin one, or let the last one name more, where many incidents are new."""
+        outbox = self.store.outbox
+        if not self.transport.threads:  # nor edits
+            return []
+        digests = outbox.digests(self.channel)
+        for digest in digests:
+            # All of its incidents have ended, and it shows that.
+            if digest.firing == 0 and self._shown.get(digest.delivery.id) == digest.counts:
+                outbox.delete(digest.delivery)
+                del self._shown[digest.delivery.id]
+        new = [delivery.id for delivery in outbox.pending(self.channel) if delivery.is_new]
+        if len(new) >= DIGEST_FROM:
+            last = digests[-1].delivery if digests else None
+            if last is not None and 0 <= now - last.sent_at < DIGEST_SECONDS:
+                outbox.update(last, version=new[-1])
+            else:
+                outbox.add_digest(self.channel, new[0], new[-1], now)
+        return outbox.digests(self.channel)
 
     def _has_evidence(self, delivery: Delivery) -> bool:
         incident = self.store.incidents.get(delivery.incident)
         return incident is None or not incident.evidence_is_due
 
-    def _send(self, task: SendTask, now: float) -> None:
-        if task.kind == "edit":
-            self._edit(task, now)
-        elif task.kind == "digest_edit":
-            self._edit_digest(task, now)
-        elif task.resumed and (sent := self._find(task)) is not None:
-            self._record_arrival(task, sent, now, is_earlier_attempt=True)
-        else:
-            self._post(task, now)
+    # Compose
 
-    def _edit(self, task: SendTask, now: float) -> None:
-        first = task.first
-        self.edit_at = now + EDIT_SPACING_SECONDS
-        body = self._composer.edited(task, now)
-        if body is None:  # the thread still shows the changes
-            self.store.outbox.update(first, shown_version=first.version)
-            return
-        self.transport.edit(first.root_channel, first.root_ts, self._form(task, body))
-        self.store.outbox.update(first, shown_version=first.version, edited_at=now)
-        self.attempts.count("delivered", "edit")
+    def _composed(self, task: SendTask, digests: list[Digest], now: float) -> tuple[Message, bool] | None:
+        """Return the message of a task, and whether a reply is shown in the channel, too.
 
-    def _edit_digest(self, task: SendTask, now: float) -> None:
-        self.edit_at = now + EDIT_SPACING_SECONDS
-        digest = self._digest(task.thread)
-        assert digest is not None, "only a digest that was posted is edited"
-        content = self._composer.edited_digest(self.channel, task, now)
-        if content is not None:
-            self.transport.edit(digest.channel, task.thread, content)
-            self.attempts.count("delivered", "edit")
-        self.store.digests.edited(self.channel, task.thread, task.waiting, task.firing, now)
-
-    def _digest(self, ts: str) -> Digest | None:
-        return next((digest for digest in self.store.digests.of(self.channel) if digest.ts == ts), None)
-
-    def _find(self, task: SendTask) -> Sent | None:
-        first = task.first
+        None: a defect in composing must not block this incident or the next ones.
+        """
         try:
-            sent = self.transport.find(self._channel(task), task.name, first.inflight_at, task.thread)
-        except DeliveryError as refusal:
-            refusal.unconfirmed = True  # a failed search confirms nothing
-            raise
-        self.attempts.count("unconfirmed", "found" if sent is not None else "resent")
-        return sent
+            return self._compose(task.delivery, digests, now, is_reply=task.kind == "reply")
+        except Exception:
+            log.exception("channel %s: a message (%s) could not be composed", self.channel, task.kind)
+            return None
 
-    def _post(self, task: SendTask, now: float) -> None:
-        self.post_at = now + POST_SPACING_SECONDS
-        composed, broadcast = self._composer.posted(task, now)
-        if not task.resumed:
-            digest = {"digest": task.thread} if task.kind == "digest" else {}
-            self.store.outbox.begin(task.deliveries, task.name, task.kind, now, **digest)
-        channel = self._channel(task)
-        content = self._form(task, composed)
-        sent = self.transport.post(channel, content, task.name, task.thread, broadcast=broadcast)
-        self._record_arrival(task, sent, now, is_earlier_attempt=False)
+    def _compose(
+        self, delivery: Delivery, digests: list[Digest], now: float, *, is_reply: bool
+    ) -> tuple[Message, bool]:
+        store, escalation = self.store, self.options.escalation
+        if delivery.role == "digest":
+            (digest,) = [each for each in digests if each.delivery.id == delivery.id]
+            numbers = store.outbox.named_by(delivery)
+            incidents = [incident for number in numbers if (incident := store.incidents.get(number))]
+            return messages.digest(incidents, digest.total, digest.firing, digest.own), False
+        incident = self._incident(delivery)
+        if delivery.is_escalation:
+            where = self._address(store.outbox.main(delivery.incident))
+            after = escalation.after_seconds
+            return messages.escalation(incident, escalation.mention, after, where, now), False
+        if not is_reply:
+            ticket = self._address(store.outbox.earlier(delivery))
+            return messages.root(incident, self.options.style, now, ticket), False
+        events = store.incidents.events(
+            delivery.incident, delivery.seq, delivery.sending or delivery.last_seq
+        )
+        missed = max(0, len(events) - EVENTS_PER_REPLY)
+        # A ticket that became a page must be seen in the channel, unless another channel has its own message.
+        broadcast = any(event.kind == "raised" for event in events)
+        broadcast = broadcast and not store.outbox.is_continued(delivery)
+        mention = escalation.mention if broadcast and incident.severity == "critical" else ""
+        others = sum(store.incidents.count_open().values()) - incident.open
+        return messages.reply(incident, events[missed:], missed, mention=mention, others=others), broadcast
+
+    def _address(self, delivery: Delivery | None) -> str:
+        if delivery is None or not delivery.ts:
+            return ""
+        place = (delivery.posted_in, delivery.ts)
+        if self._linked[0] != place:
+            self._linked = place, self.transport.permalink(*place)
+        return self._linked[1]
+
+    def _incident(self, delivery: Delivery) -> Incident:
+        incident = self.store.incidents.get(delivery.incident)
+        assert incident is not None, "a delivery cannot outlive its incident"
+        return incident
 
     def _form(self, task: SendTask, whole: Message) -> Message:
         """Return the message whole; its text alone if Slack refused that; then only where to read it."""
         refusals = self._refusals.get(_key(task), 0)
-        if refusals < FORMS - 1 or task.kind in EDITS:
-            return bare(whole) if refusals else whole
-        incident = self.store.incidents.get(task.first.incident)
-        assert incident is not None, "a delivery cannot outlive its incident"
-        return messages.refused(incident)
+        if refusals < 2 or task.kind in ("edit", "digest"):
+            return Message(whole.text) if refusals else whole
+        return messages.refused(self._incident(task.delivery))
 
-    def _record_arrival(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
-        """Record a message that was posted now, or that an earlier attempt had posted."""
-        with self.store.transaction():
-            if task.resumed and sent.ts:
-                self._record_unconfirmed(task, now, sent)
-            self._record(task, sent, now, is_earlier_attempt=is_earlier_attempt)
+    # Send
 
-    def _record(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
-        delivery = task.first
-        if not task.thread and sent.ts:
-            self._channel_id = sent.channel
-        if task.kind == "digest":
-            self._record_digest(task, sent, now)
-        elif task.kind == "reply":
-            # Slack posts at top level, without an error, when the thread's parent was deleted.
-            without_root: dict[str, str | int | float] = (
-                {} if sent.in_thread else {"root_ts": "", "root_channel": "", "shown_version": 0}
-            )
-            self.store.outbox.finish(delivery, posted_seq=task.last_event(delivery), **without_root)
+    def _edit(self, task: SendTask, digests: list[Digest], now: float) -> None:
+        """Edit a message; one that cannot be composed stays as it is, and the thread still shows the changes."""
+        delivery = task.delivery
+        self.edit_at = now + EDIT_SPACING_SECONDS
+        composed = self._composed(task, digests, now)
+        if composed is not None:
+            self.transport.edit(delivery.posted_in, delivery.ts, self._form(task, composed[0]))
+        self._record_edit(delivery, digests, now)
+
+    def _record_edit(self, delivery: Delivery, digests: list[Digest], now: float) -> None:
+        if len(self._edited) > MAX_EDITED:
+            self._edited.clear()
+        self._edited[delivery.id] = now
+        if delivery.role == "digest":
+            self._record_digest(delivery, digests)
         else:
-            self.store.outbox.finish(
-                delivery,
-                root_ts=sent.ts,
-                root_channel=sent.channel,
-                posted_seq=task.last_event(delivery),
-                edited_at=now,
-                # A message of an earlier attempt shows the state at that time; the next edit updates it.
-                shown_version=0 if is_earlier_attempt else delivery.version,
-            )
+            self.store.outbox.update(delivery, version=delivery.newest)
 
-    def _record_digest(self, task: SendTask, sent: Sent, now: float) -> None:
-        if sent.in_thread and sent.ts and not task.thread:
-            # Edits of a digest name only firing incidents, so its thread names each incident, these too.
-            self.store.digests.record(self.channel, sent.channel, sent.ts, now)
-            for delivery in task.deliveries:
-                self.store.outbox.finish(delivery)
-            return
-        for delivery in task.deliveries:
-            self.store.outbox.finish(
-                delivery,
-                digest=task.thread if sent.in_thread else "",
-                **_covered_by_digest(delivery, task.last_event(delivery)),
+    def _record_digest(self, delivery: Delivery, digests: list[Digest]) -> None:
+        (digest,) = [each for each in digests if each.delivery.id == delivery.id]
+        self._shown[delivery.id] = digest.counts
+        self.store.outbox.finish_ended(delivery)
+
+    def _post(self, task: SendTask, digests: list[Digest], now: float) -> None:
+        """Post a message, unless an earlier attempt has; that it is sent is stored before it is."""
+        delivery, outbox = task.delivery, self.store.outbox
+        sending = delivery.sending or delivery.last_seq or delivery.version
+        thread = delivery.ts if task.kind == "reply" else ""
+        channel = delivery.posted_in or self.channel
+        earlier = None
+        if delivery.sending:
+            try:
+                earlier = self.transport.find(channel, outbox.name(delivery), delivery.sent_at, thread)
+            except DeliveryError as refusal:
+                refusal.unconfirmed = True  # a failed search confirms nothing
+                raise
+            self.attempts.count("unconfirmed", "found" if earlier is not None else "resent")
+        sent = earlier
+        if sent is None:
+            self.post_at = now + POST_SPACING_SECONDS
+            message, broadcast = self._composed(task, digests, now) or (
+                Message(
+                    f"The bridge could not compose this message ({task.kind}). See the alert in Alertmanager, "
+                    "and the error in the bridge's log."
+                ),
+                False,
             )
-        if not sent.in_thread:
-            self.store.digests.forget(self.channel, task.thread)
+            if not delivery.sending:
+                outbox.update(delivery, sending=sending, sent_at=now)
+            name = outbox.name(delivery, sending)
+            sent = self.transport.post(channel, self._form(task, message), name, thread, broadcast=broadcast)
+        # Slack may act on the earlier attempt only now.
+        check_at = now + CHECK_SECONDS if delivery.sending and sent.ts else delivery.check_at
+        values: dict[str, str | int | float] = {"sending": 0, "check_at": check_at}
+        if task.kind == "reply":
+            values["seq"] = sending
+            if not sent.in_thread:
+                # Slack posts at top level, without an error, when the thread's parent was deleted.
+                values |= {"ts": "", "posted_in": "", "version": 0}
+        else:
+            values |= {"ts": sent.ts, "posted_in": sent.channel}
+            self._channel_id = sent.channel
+            if task.kind != "digest":
+                # A message of an earlier attempt shows the state at that time; the next edit updates it.
+                values |= {"seq": sending, "version": 0 if earlier is not None else delivery.newest}
+        with self.store.transaction():
+            outbox.update(delivery, **values)
+            if task.kind == "digest" and earlier is None:
+                self._record_digest(delivery, digests)
+        self._edited[delivery.id] = now
+
+    def _check(self, delivery: Delivery) -> None:
+        """Delete copies of the last post, and edit the message again: Slack may have acted late on an older edit."""
+        name, since, channel = self.store.outbox.name(delivery), delivery.sent_at, delivery.posted_in
+        if delivery.ts:
+            self.transport.remove_copies(channel, name, since, "", original=delivery.ts)
+            self.transport.remove_copies(channel, name, since, delivery.ts, original="")
+        self._forget_check(delivery)
+
+    def _forget_check(self, delivery: Delivery) -> None:
+        self._shown.pop(delivery.id, None)
+        shown = {} if delivery.role == "digest" else {"version": 0}
+        self.store.outbox.update(delivery, check_at=0.0, **shown)
+
+    # Failures
 
     def _record_failure(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, task.kind, refusal)
-        with self.store.transaction():
-            # An earlier attempt that may have arrived stays unconfirmed, whatever the result of this one.
-            if not refusal.unconfirmed and not task.resumed and task.kind not in EDITS:
-                self.store.outbox.forget_attempt(task.deliveries)
-            if refusal.unconfirmed and task.kind in EDITS:
-                self._record_unconfirmed(task, now)
-            if refusal.kind == "gone" or (refusal.detail in UNWRITABLE and self._is_elsewhere(task)):
-                self._forget_gone(task)
-            elif refusal.kind == "refused_message":
-                refusals = self._refusals.pop(_key(task), 0) + 1
-                if refusals < (EDIT_FORMS if task.kind in EDITS else FORMS):
-                    self._refusals[_key(task)] = refusals
-                else:
-                    self._give_up(task, now)
+        delivery, outbox, is_edit = task.delivery, self.store.outbox, task.kind == "edit"
+        if task.kind == "check":
+            if refusal.unconfirmed or refusal.kind in ("rate_limited", "connection"):
+                outbox.update(delivery, check_at=now + CHECK_SECONDS)
             else:
-                self._back_off(task, refusal, now)
+                self._forget_check(delivery)
+            return
+        with self.store.transaction():
+            if refusal.unconfirmed and is_edit:
+                outbox.update(delivery, check_at=now + CHECK_SECONDS)
+            # An earlier attempt that may have arrived stays unconfirmed, whatever the result of this one.
+            if not (refusal.unconfirmed or is_edit or delivery.sending):
+                outbox.update(delivery, sending=0)
+            if refusal.kind == "gone" or (refusal.detail in UNWRITABLE and self._is_elsewhere(delivery)):
+                self._forget_gone(task, now)
+            elif refusal.kind == "refused_message":
+                self._record_refusal(task, now)
+            elif refusal.kind == "setup" and task.kind in ("edit", "reply"):
+                # It concerns no other message.
+                self._later[_key(task)] = now + SETUP_WAIT_SECONDS
+            else:
+                wait = self.attempts.wait()
+                if refusal.kind == "setup":
+                    wait = SETUP_WAIT_SECONDS
+                if refusal.retry_after is not None:
+                    wait = refusal.retry_after + self.attempts.rng.uniform(0.05, 0.5)
+                self.edit_at = now + wait
+                if not is_edit:
+                    self.post_at = now + wait
 
-    def _is_elsewhere(self, task: SendTask) -> bool:
+    def _is_elsewhere(self, delivery: Delivery) -> bool:
         """Return whether the message to edit or to answer is not in the channel of new messages, or may not be."""
-        where = task.deliveries[0].root_channel if task.deliveries else ""
         here = self.channel if is_channel_id(self.channel) else self._channel_id
-        return where not in ("", here)
+        return delivery.posted_in not in ("", here)
 
-    def _forget_gone(self, task: SendTask) -> None:
-        if task.kind == "digest_edit" or (task.kind == "digest" and task.thread):
-            self.store.digests.forget(self.channel, task.thread)
-            self.store.outbox.forget_attempt(task.deliveries)
+    def _forget_gone(self, task: SendTask, now: float) -> None:
+        """Forget a message that was deleted, or may not be changed any more."""
+        delivery = task.delivery
+        if delivery.role == "digest":
+            self.store.outbox.delete(delivery)
         elif task.kind == "edit":
-            # Too old to edit, or deleted by a person: the thread still shows the changes.
-            self.store.outbox.update(task.first, shown_version=task.first.version)
+            # The thread still shows the changes.
+            self.store.outbox.update(delivery, version=delivery.newest)
         else:
-            self.store.outbox.forget_attempt(task.deliveries)
-            self.store.outbox.update(task.first, root_ts="", root_channel="", shown_version=0)
+            self.store.outbox.update(delivery, sending=0, ts="", posted_in="", version=0)
 
-    def _give_up(self, task: SendTask, now: float) -> None:
-        """Give up what Slack refuses in every form; a first message is tried again, after all others."""
-        if task.kind == "digest_edit":
-            self.store.digests.edited(self.channel, task.thread, task.waiting, task.firing, now)
+    def _record_refusal(self, task: SendTask, now: float) -> None:
+        """Try the next form of a message; give up an edit or reply that Slack refuses in every form."""
+        delivery, key = task.delivery, _key(task)
+        refusals = self._refusals.pop(key, 0) + 1
+        if refusals < (2 if task.kind in ("edit", "digest") else 3):
+            self._refusals[key] = refusals
         elif task.kind == "edit":
-            self.store.outbox.update(task.first, shown_version=task.first.version)
+            self._record_edit(delivery, self.store.outbox.digests(self.channel), now)
         elif task.kind == "reply":
-            self.store.outbox.finish(task.first, posted_seq=task.last_event(task.first))
+            self.store.outbox.update(delivery, sending=0, seq=delivery.sending or delivery.last_seq)
         else:
-            for delivery in task.deliveries:
-                self._try_later(delivery, now)
-
-    def _try_later(self, delivery: Delivery, now: float) -> None:
-        attempts = delivery.attempts + 1
-        later = now + backoff(attempts, self.attempts.rng)
-        self.store.outbox.update(delivery, attempts=attempts, next_try=later)
-
-    def _back_off(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
-        """Delay what the failure concerns: an edit delays no post, and a reply no other message."""
-        if refusal.kind == "setup" and task.kind == "edit":
-            self._edits_later[task.first.id] = now + SETUP_WAIT_SECONDS
-            return
-        if refusal.kind == "setup" and task.kind == "reply":
-            self._try_later(task.first, now)
-            return
-        wait = self.attempts.wait()
-        if refusal.kind == "setup":
-            wait = SETUP_WAIT_SECONDS
-        if refusal.retry_after is not None:
-            wait = refusal.retry_after + self.attempts.rng.uniform(0.05, 0.5)
-        self.edit_at = now + wait
-        if task.kind not in EDITS:
-            self.post_at = now + wait
-
-    def _channel(self, task: SendTask) -> str:
-        """Return the channel of a message; the channel of a thread is stored with its first message."""
-        if task.kind == "digest":
-            digest = self._digest(task.thread)
-            return digest.channel if digest is not None else self.channel
-        return task.first.root_channel or self.channel
+            self._later[key] = now + REFUSED_WAIT_SECONDS
 
 
-def _key(task: SendTask) -> tuple[SendKind, int]:
-    return task.kind, task.deliveries[0].id if task.deliveries else 0
-
-
-def _covered_by_digest(delivery: Delivery, seq: int) -> dict[str, str | int | float]:
-    """Return the columns after a digest: it reports a closed incident in full, an open one gets its own message."""
-    full = delivery.closed_at is not None and seq == delivery.last_seq
-    return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}
+def _key(task: SendTask) -> tuple[str, int]:
+    return "edit" if task.kind == "edit" else "post", task.delivery.id

@@ -128,6 +128,32 @@ WHERE role = 'main';
 ALTER TABLE deliveries DROP COLUMN plainness;
 """
 
+# Before, a delivery had fourteen columns of its own; a post in flight keeps its random name among the single values.
+_STATES = """
+INSERT INTO facts VALUES ('database', lower(hex(randomblob(4))));
+CREATE TABLE states (
+  id INTEGER PRIMARY KEY, incident INTEGER REFERENCES incidents ON DELETE CASCADE, channel TEXT NOT NULL,
+  role TEXT NOT NULL, posted_in TEXT NOT NULL DEFAULT '', ts TEXT NOT NULL DEFAULT '',
+  seq INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT 0, sending INTEGER NOT NULL DEFAULT 0,
+  sent_at REAL NOT NULL DEFAULT 0, check_at REAL NOT NULL DEFAULT 0, UNIQUE (incident, channel, role));
+INSERT INTO states SELECT id, incident, channel, role, root_channel, root_ts, posted_seq, shown_version,
+  CASE WHEN inflight != '' AND inflight_kind != 'digest' THEN inflight_seq ELSE 0 END,
+  CASE WHEN inflight != '' THEN inflight_at ELSE coalesce(pending_since, 0) END, 0 FROM deliveries;
+INSERT INTO states (channel, role, posted_in, ts, seq, version, sent_at)
+  SELECT g.channel, 'digest', g.root_channel, g.ts, min(d.id), max(d.id), g.at
+  FROM digests g JOIN deliveries d ON d.channel = g.channel AND d.digest = g.ts GROUP BY g.channel, g.ts;
+INSERT INTO states (channel, role, seq, version, sending, sent_at)
+  SELECT channel, 'digest', min(id), max(id), max(id), max(inflight_at) FROM deliveries
+  WHERE inflight != '' AND inflight_kind = 'digest' AND digest = '' GROUP BY channel, inflight;
+INSERT INTO facts SELECT 'name of ' || s.id, d.inflight FROM states s
+  JOIN deliveries d ON d.id = CASE s.role WHEN 'digest' THEN s.version ELSE s.id END WHERE s.sending != 0;
+DROP TABLE deliveries;
+DROP TABLE digests;
+DROP TABLE doubts;
+ALTER TABLE states RENAME TO deliveries;
+CREATE INDEX deliveries_by_channel ON deliveries (channel);
+"""
+
 MIGRATIONS = (
     _UNVERSIONED,
     _PARSED_NOTIFICATIONS,
@@ -138,6 +164,7 @@ MIGRATIONS = (
     _MANY_DIGESTS,
     _SLACK_ONLY,
     _ROLES,
+    _STATES,
 )
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 

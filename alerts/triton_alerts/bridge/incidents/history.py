@@ -18,7 +18,7 @@ from triton_slo.names import SEVERITIES
 _SELECT = """
 SELECT i.id, i.document, EXISTS (SELECT 1 FROM deliveries d
     WHERE d.incident = i.id AND d.role NOT LIKE 'escalation%'
-                           AND d.root_ts <> '' AND d.posted_seq >= i.last_seq)
+                           AND d.ts <> '' AND d.seq >= i.last_seq)
 FROM incidents i
 """
 

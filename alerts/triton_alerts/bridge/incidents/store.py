@@ -15,9 +15,7 @@ from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event, Incident, Outcome
 from triton_alerts.bridge.incidents.merging import MergeResult, merge_notification
 from triton_alerts.bridge.incidents.notification import Member, Notification, incident_key
-from triton_alerts.bridge.incidents.outbox.deliveries import Outbox
-from triton_alerts.bridge.incidents.outbox.digests import Digests
-from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
+from triton_alerts.bridge.incidents.outbox import UNDELIVERED, Outbox
 from triton_exporter.common.duration import DAY
 from triton_slo.names import SEVERITIES
 
@@ -206,8 +204,6 @@ class Store:
         self.database = Database(path)
         self.incidents = Incidents(self.database)
         self.outbox = Outbox(self.database, channel_for)
-        self.digests = Digests(self.database)
-        self.unconfirmed = UnconfirmedMessages(self.database)
         self.values = StoredValues(self.database)
 
     def close(self) -> None:
@@ -278,7 +274,7 @@ class Store:
                 merged += 1
         return merged
 
-    def change(self, number: int, change: Change, *, edit_soon: bool = False) -> Incident | None:
+    def change(self, number: int, change: Change) -> Incident | None:
         """Apply a pure change to an incident and queue its events; None when there is no such incident."""
         with self.transaction():
             before = self.incidents.get(number)
@@ -287,8 +283,6 @@ class Store:
             after, events = change(before)
             if after != before or events:
                 self._save(number, after, events)
-            if edit_soon:
-                self.outbox.edit_soon(number)
             return after
 
     def escalate(self, number: int, channel: str, now: float, change: Change) -> None:
@@ -305,8 +299,8 @@ class Store:
         with self.transaction():
             self.database.run("DELETE FROM pressed WHERE at < ?", before)
             gone = self.database.rows(
-                "SELECT i.id FROM incidents i WHERE i.closed_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d "
-                "WHERE d.incident = i.id AND (d.pending_since IS NOT NULL OR d.inflight != '')) LIMIT ?",
+                "SELECT i.id FROM incidents i WHERE i.closed_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d "  # noqa: S608
+                f"WHERE d.incident = i.id AND (d.sending != 0 OR {UNDELIVERED})) LIMIT ?",
                 *(before, PRUNED_AT_ONCE),
             )
             for (number,) in gone:

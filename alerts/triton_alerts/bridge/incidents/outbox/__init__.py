@@ -1,1 +1,0 @@
-"""Messages that each channel was sent, and those that are still to be sent."""
