@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from triton_exporter.catalogue import METRICS, Metric
-from triton_exporter.exposition.series_text import without_strings
+from triton_exporter.exposition.parse import without_strings
 from triton_slo import bridge_series
 from triton_slo.signals import Signal
 

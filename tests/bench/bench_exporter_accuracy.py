@@ -25,7 +25,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
-from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from tritonwatch.local.triton import TritonPorts, TritonServer
 

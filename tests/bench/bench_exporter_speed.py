@@ -27,10 +27,8 @@ from support.loopback import free_ports, started
 from triton_exporter.app.parts import MetricsObserver
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import Parser
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.parse import Exposition, Parser
+from triton_exporter.exposition.scrape import Reading, Relay
 from triton_exporter.exposition.write import text_pieces
 from triton_exporter.gpu import native
 from triton_exporter.gpu.gpu_reading import SourceChoice

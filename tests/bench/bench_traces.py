@@ -16,7 +16,7 @@ from triton_exporter.catalogue import state, triton
 from triton_exporter.catalogue.metric import Metric
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
-from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace import CORE_SHARE, Mailbox
 
 MODELS = tuple(f"m{number}" for number in range(6))

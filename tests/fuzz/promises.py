@@ -18,8 +18,7 @@ from support.otlp import as_json, as_protobuf, request
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_exporter.exposition.parse import Parser, parse
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.scrape import Reading, Relay
 from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, text_pieces
 from triton_exporter.gpu.dcgm import read as read_dcgm
 from triton_exporter.lifecycle.load_failures import classify

@@ -24,8 +24,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue.metric import Metric
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.http.certificates import ReloadedTls, ServerCertificates
-from triton_exporter.http.connections import Connections
-from triton_exporter.http.server import RefusedError, Request, Response, Server, routed
+from triton_exporter.http.server import Connections, RefusedError, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import bridge_series
 from triton_slo.names import SEVERITIES, SEVERITY

@@ -14,7 +14,7 @@ from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import Url, adder, parsed
 from triton_exporter.common.printable import printable
-from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from tritonwatch.parser import declare
 

@@ -17,8 +17,7 @@ from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import Url, adder
 from triton_exporter.common.printable import printable
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import parse
+from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import requests
 
-from triton_exporter.http.triton_paths import model_path
+from triton_exporter.http.client import model_path
 
 
 @dataclass(frozen=True, slots=True)

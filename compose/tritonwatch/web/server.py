@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from triton_exporter.http.connections import Connections
-from triton_exporter.http.server import Request, Response, Server
+from triton_exporter.http.server import Connections, Request, Response, Server
 from triton_exporter.http.web_config import WebConfig
 
 _LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Gather the facts about one Triton that `triton_exporter.doctor.examination` examines."""
+"""Gather the facts about one Triton that `triton_exporter.doctor.checks` examines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.doctor.checks import requests_by_model
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from triton_exporter.doctor.trace_check import requests_by_model
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import parse
+from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import fetch_metrics
-from triton_exporter.http import triton_paths
-from triton_exporter.http.client import Client, FetchError
+from triton_exporter.http.client import (
+    LOGGING_PATH,
+    READY_PATH,
+    SERVER_PATH,
+    STATISTICS_PATH,
+    TRACE_SETTING_PATH,
+    Client,
+    FetchError,
+)
 from triton_exporter.lifecycle.triton_log import LogTail, standing_failures, start_failure
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
@@ -29,11 +35,11 @@ MAX_MODELS = 100
 """Models whose own trace setting is read: those with the most requests."""
 
 _ENDPOINTS = {
-    "ready": triton_paths.READY,
-    "metadata": triton_paths.SERVER,
-    "statistics": triton_paths.STATISTICS,
-    "logging": triton_paths.LOGGING,
-    "tracing": triton_paths.TRACE_SETTING,
+    "ready": READY_PATH,
+    "metadata": SERVER_PATH,
+    "statistics": STATISTICS_PATH,
+    "logging": LOGGING_PATH,
+    "tracing": TRACE_SETTING_PATH,
 }
 
 

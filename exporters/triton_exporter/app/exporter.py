@@ -32,8 +32,7 @@ from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import Pieces
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
-from triton_exporter.http.connections import Connections
-from triton_exporter.http.server import Handler, Request, Response, routed
+from triton_exporter.http.server import Connections, Handler, Request, Response, routed
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.views import FailureLog, ModelStates, ReachabilityLog, report, server_families
 from triton_exporter.triton.poll import ApiPoller

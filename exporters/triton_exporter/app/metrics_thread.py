@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, closing
 from triton_exporter.app.parts import Parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading, SharedReader, fetch_metrics
+from triton_exporter.exposition.scrape import Reading, Relay, SharedReader, fetch_metrics
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
 from triton_exporter.processor_time import Pace

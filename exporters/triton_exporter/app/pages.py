@@ -10,8 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.scrape import Reading, Relay
 from triton_exporter.exposition.write import (
     EOF,
     OPENMETRICS,

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family
 from triton_exporter.snapshot import Snapshot
 

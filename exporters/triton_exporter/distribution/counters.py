@@ -12,8 +12,7 @@ from triton_exporter.catalogue import Metric, triton
 from triton_exporter.distribution.buckets import SIGNALS, Signal
 from triton_exporter.distribution.histogram import Binned, Curve
 from triton_exporter.distribution.stored import StoredModel
-from triton_exporter.exposition.exposition_values import Exposition, ParsedFamily
-from triton_exporter.exposition.series_text import Series
+from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 
 K = TypeVar("K", bound=Hashable)

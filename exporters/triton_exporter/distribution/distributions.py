@@ -34,7 +34,7 @@ from triton_exporter.distribution.observations import (
     TracedIntervals,
 )
 from triton_exporter.distribution.stored import StoredModel
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot

@@ -10,7 +10,7 @@ from typing import Literal
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.common.printable import listed, printable
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting
 

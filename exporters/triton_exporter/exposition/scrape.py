@@ -1,15 +1,25 @@
-"""Read Triton's /metrics in one thread, for the sampling loop and for every concurrent scrape."""
+"""Read Triton's /metrics in one thread, for the sampling loop and for every concurrent scrape, and relay it.
+
+Each body is parsed once, and relayed unchanged when it is valid, else without its bad lines. A line is bad, too, if its
+name is one that a model's own metrics must not bear, because rules, boards and people believe it.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import ref
 
+from triton_exporter.catalogue import METRICS, own
+from triton_exporter.catalogue.external import stack
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.exposition.parse import FAULTS, Exposition, Parser
+from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 
 REUSE_SECONDS = 1.0
@@ -167,3 +177,77 @@ class SharedReader:
                 self._changed.wait(left)
             self._fetches_begun += 1
             return not self._stopping
+
+
+_NAMES = frozenset(
+    name
+    for metric in METRICS
+    if metric.name.startswith("triton_")
+    for name in (metric.name, metric.name.removesuffix("_total"), metric.bucket, metric.sum, metric.count)
+) | {stack.UP, "ALERTS", "ALERTS_FOR_STATE"}
+
+_PREFIXES = ("scrape_", "slo:", "triton_alert_bridge_")
+"""Prefixes of the series that Prometheus adds to each scrape, that the rules record, and that the bridge has."""
+
+_RECORDED = ":triton_"
+"""Part of the names of all other series that the rules record, as in model:triton_..."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether only the exporter, Prometheus or the rules may give a series this name.
+
+    https://prometheus.io/docs/concepts/jobs_instances/#automatically-generated-labels-and-time-series
+    """
+    return name in _NAMES or name.startswith(_PREFIXES) or _RECORDED in name
+
+
+COLLISION = "collision"
+"""Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
+
+
+class Relay:
+    """Parses each reading once, for scrapes and observers. Used under the lock of the exporter."""
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        # A weak reference: the megabytes of this reading are not needed until the next scrape.
+        self._reading: Callable[[], Reading | None] = lambda: None
+        self._exposition = Exposition({})
+        self._corrected: bytes | None = None
+        self._bad: Counter[str] = Counter()
+
+    def parse(self, reading: Reading) -> Exposition:
+        """Parse a reading, and count its bad lines the first time it is shown."""
+        if reading is not self._reading():
+            self._reading = ref(reading)
+            self._exposition = self._without_bad_lines(reading.body)
+        return self._exposition
+
+    def select(self, reading: Reading, names: Collection[str]) -> Exposition:
+        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone."""
+        if reading is self._reading() and not self._exposition.scattered:
+            return self._exposition.only(names)
+        return self._parser.parse(reading.body, names)
+
+    def body(self, reading: Reading) -> bytes:
+        """Return the body to pass on: Triton's very bytes when nothing is wrong with them."""
+        self.parse(reading)
+        return reading.body if self._corrected is None else self._corrected
+
+    def families(self) -> Iterable[Family]:
+        """Yield the bad lines by kind."""
+        yield Family.of(own.BAD_LINES, (((kind,), self._bad[kind]) for kind in (*FAULTS, COLLISION)))
+
+    def _without_bad_lines(self, body: bytes) -> Exposition:
+        exposition = self._parser.parse(body)
+        # A Python model can expose any name.
+        forged = set(filter(is_reserved, exposition.families))
+        if not forged and not exposition.bad:
+            self._corrected = None
+            return exposition
+        self._bad.update(exposition.faults)
+        self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
+        good = {name: family for name, family in exposition.families.items() if name not in forged}
+        corrected = replace(exposition, families=good)
+        self._corrected = corrected.text.encode()
+        return corrected

@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from triton_exporter.catalogue import Metric
-from triton_exporter.exposition.exposition_values import ParsedFamily
-from triton_exporter.exposition.series_text import Series
+from triton_exporter.exposition.parse import ParsedFamily, Series
 from triton_exporter.family import Family, Sample, TextSamples, escape
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -125,19 +124,12 @@ def _relayed(family: ParsedFamily, names: Collection[str]) -> str:
         name = name.removesuffix("_total")
     elif kind in ("counter", "untyped"):
         kind = "unknown"
-    samples = _samples_of(family)
+    samples = family.lines.decode()
     # OpenMetrics allows no stray white space; a body that Prometheus refuses would cost it every series.
     if not _is_strict(samples, len(family.series)):
         samples = "".join([_rewritten(*sample) for sample in family.samples()])
     text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
-
-
-def _samples_of(family: ParsedFamily) -> str:
-    start = 0
-    while family.text.startswith("#", start):
-        start = family.text.find("\n", start) + 1
-    return family.text[start:]
 
 
 def _is_strict(samples: str, count: int) -> bool:

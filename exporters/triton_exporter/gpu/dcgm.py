@@ -11,9 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.external import dcgm
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import Parser
-from triton_exporter.exposition.series_text import Series
+from triton_exporter.exposition.parse import Exposition, Parser, Series
 from triton_exporter.gpu.gpu_reading import (
     Device,
     Entity,

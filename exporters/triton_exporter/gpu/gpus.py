@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.doctor.finding import Finding
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import native, xid
 from triton_exporter.gpu.advice import GpuFacts, advise

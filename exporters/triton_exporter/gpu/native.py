@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.distribution.counters import version_of
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.gpu.gpu_reading import (
     Device,
     Entity,

@@ -2,12 +2,14 @@
 
 The standard library's client is used rather than requests because its deadline must be total: a server that
 sends a byte a second keeps every per-read timeout alive for ever.
+Paths of Triton's API: https://github.com/triton-inference-server/server/tree/main/docs/protocol
 """
 
 from __future__ import annotations
 
 import http.client
 import math
+import re
 import socket
 import ssl
 import time
@@ -18,7 +20,32 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from triton_exporter.common.problem import ProblemsError
-from triton_exporter.http import triton_paths
+
+SERVER_PATH = "/v2"
+LIVE_PATH, READY_PATH = "/v2/health/live", "/v2/health/ready"
+INDEX_PATH = "/v2/repository/index"
+STATISTICS_PATH = "/v2/models/stats"
+LOGGING_PATH = "/v2/logging"
+TRACE_SETTING_PATH = "/v2/trace/setting"
+
+
+_ADDRESSABLE = re.compile("[!-.0->@-~]+")
+"""Printable ASCII without the space, `/` and `?`, which end a name in a request line."""
+
+
+def model_path(model: str, version: str = "") -> str:
+    """Return the path under which a model, or one version of it, has its endpoints.
+
+    Triton decodes no percent escapes: a name is sent as it is.
+    """
+    path = f"/v2/models/{model}"
+    return f"{path}/versions/{version}" if version else path
+
+
+def is_addressable(model: str, version: str) -> bool:
+    """Return whether a path can have these names; Triton also loads models with names that none can have."""
+    return _ADDRESSABLE.fullmatch(model + version) is not None
+
 
 _CHUNK = 256 * 1024
 
@@ -77,7 +104,7 @@ class Client:
 
     def index(self) -> Answer:
         """Ask for the repository index. Raises FetchError."""
-        return self._request("POST", triton_paths.INDEX, b"{}")
+        return self._request("POST", INDEX_PATH, b"{}")
 
     @property
     def open_seconds(self) -> float:
@@ -104,11 +131,19 @@ class Client:
     def _request_once(self, method: str, path: str, body: bytes | None, deadline: float) -> Answer:
         connection = self._connection
         if connection is None:
-            connection = self._connection = _open_connection(self.base_url, self.tls)
+            parts = urlsplit(self.base_url)
+            secure = parts.scheme == "https"
+            try:
+                context = self.tls() if secure else None
+            except ProblemsError as error:
+                raise FetchError("tls", str(error)) from error
+            port = parts.port or (443 if secure else 80)
+            connection = self._connection = _Connection(parts.hostname or "", port, context)
         connection.deadline = deadline
         keep = False
         try:
-            connection.request(method, urlsplit(self.base_url).path + path, body, self._headers())
+            headers = {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
+            connection.request(method, urlsplit(self.base_url).path + path, body, headers)
             # A connection that is not reused hands its socket to the response, which must be closed too: a
             # peer that keeps sending would else keep it open as long as the error is referenced.
             with connection.getresponse() as response:
@@ -133,19 +168,6 @@ class Client:
                 self.close()
         return answer
 
-    def _headers(self) -> dict[str, str]:
-        return {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
-
-
-def _open_connection(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
-    parts = urlsplit(base_url)
-    secure = parts.scheme == "https"
-    try:
-        context = tls() if secure else None
-    except ProblemsError as error:
-        raise FetchError("tls", str(error)) from error
-    return _Connection(parts.hostname or "", parts.port or (443 if secure else 80), context)
-
 
 def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     encoding = (response.getheader("Content-Encoding") or "identity").lower()
@@ -163,7 +185,10 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
             break
         # Never inflate more than is still allowed: 10 MB of zeros pack into 10 kB.
         if unpack is not None:
-            chunk = _inflate(unpack, chunk, limit - size + 1)
+            try:
+                chunk = unpack.decompress(chunk, limit - size + 1)
+            except zlib.error as error:
+                raise FetchError("bad_response", f"broken compression: {error}") from error
         size += len(chunk)
         if size > limit:
             raise FetchError("too_large", f"more than {limit} bytes")
@@ -172,14 +197,6 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     if response.length or (unpack is not None and chunks and not unpack.eof):
         raise FetchError("bad_response", "the answer broke off", b"".join(chunks))
     return b"".join(chunks)
-
-
-def _inflate(unpack: Any, chunk: bytes, limit: int) -> bytes:
-    try:
-        data: bytes = unpack.decompress(chunk, limit)
-    except zlib.error as error:
-        raise FetchError("bad_response", f"broken compression: {error}") from error
-    return data
 
 
 class _Deadline:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_exporter.catalogue import triton
 from triton_exporter.distribution.counters import Increases, version_of
-from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.lifecycle.load_failures import NOT_LISTED, LoadFailures
 from triton_exporter.snapshot import UNLOADED, Claim, ModelVersion, Snapshot, claims
 

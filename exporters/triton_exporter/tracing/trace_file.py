@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_exporter.snapshot import ModelVersion
-from triton_exporter.tracing.timeline import Timeline
-from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.tracing.trace import Mailbox, Timeline
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """A larger file is not read."""

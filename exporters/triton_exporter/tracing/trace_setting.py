@@ -6,8 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 
-from triton_exporter.http import triton_paths
-from triton_exporter.http.client import Client, FetchError
+from triton_exporter.http.client import TRACE_SETTING_PATH, Client, FetchError, model_path
 from triton_exporter.tracing.trace import Mailbox
 
 MAX_SETTING_BYTES = 1024 * 1024
@@ -34,7 +33,7 @@ def fetch_setting(client: Client, model: str = "") -> TraceSetting | None:
 
     A model without a setting of its own answers with that of all.
     """
-    path = f"{triton_paths.model_path(model)}/trace/setting" if model else triton_paths.TRACE_SETTING
+    path = f"{model_path(model)}/trace/setting" if model else TRACE_SETTING_PATH
     answer = client.get(path)
     return read_setting(answer.body) if answer.status == 200 else None
 

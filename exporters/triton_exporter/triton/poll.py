@@ -16,9 +16,17 @@ from functools import partial
 from typing import TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.http import triton_paths
-from triton_exporter.http.client import Answer, Client, FetchError
-from triton_exporter.http.triton_paths import is_addressable, model_path
+from triton_exporter.http.client import (
+    LIVE_PATH,
+    READY_PATH,
+    SERVER_PATH,
+    STATISTICS_PATH,
+    Answer,
+    Client,
+    FetchError,
+    is_addressable,
+    model_path,
+)
 from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 from triton_exporter.triton.answers import (
     AnswerError,
@@ -214,7 +222,7 @@ class ApiPoller:
     def _poll_endpoints(self) -> Snapshot:
         at = self.now()
         self._requests.begin()
-        alive = self._requests.answer("live", triton_paths.LIVE)
+        alive = self._requests.answer("live", LIVE_PATH)
         if isinstance(alive, str):
             return self._failed_poll(at, alive)
         if not (alive.status == 200 and self._version):
@@ -222,7 +230,7 @@ class ApiPoller:
             if failure:
                 return self._failed_poll(at, failure, text)
         self._requests.allow(READY_SHARE)
-        ready = self._requests.answer("ready", triton_paths.READY)
+        ready = self._requests.answer("ready", READY_PATH)
         self._requests.allow(ANSWERS_SHARE)
         # The statistics come before the index, which may take all the remaining time.
         statistics = self._statistics()
@@ -242,13 +250,13 @@ class ApiPoller:
         if self._requests.unanswered:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
-            alive = self._requests.answer("live", triton_paths.LIVE)
+            alive = self._requests.answer("live", LIVE_PATH)
             if isinstance(alive, str):
                 return self._failed_poll(at, alive)
         live = alive.status == 200
         if _is_refused(alive):
             if index is None and statistics is None:
-                return self._failed_poll(at, "http_error", _what_answers(triton_paths.LIVE, alive))
+                return self._failed_poll(at, "http_error", _what_answers(LIVE_PATH, alive))
             live = index is not None  # a Triton that is not live refuses it
         return Snapshot(
             at,
@@ -277,11 +285,11 @@ class ApiPoller:
         Both are empty if it is one.
         """
         try:
-            answer = self.client.get(triton_paths.SERVER)
+            answer = self.client.get(SERVER_PATH)
             if answer.status == 200:
                 self._version = parse_server(answer.body)
                 return "", ""
-            text = _what_answers(triton_paths.SERVER, answer)
+            text = _what_answers(SERVER_PATH, answer)
             if answer.status != 404 and error_text(answer.body):
                 # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
                 failure = ""
@@ -324,7 +332,7 @@ class ApiPoller:
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
             self._last_statistics = self._requests.parsed(
-                "statistics", lambda: self.client.get(triton_paths.STATISTICS), parse_statistics
+                "statistics", lambda: self.client.get(STATISTICS_PATH), parse_statistics
             )
             ended = time.monotonic()
             self._next_statistics = ended + 30 * (ended - started)

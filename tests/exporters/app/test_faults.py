@@ -19,8 +19,7 @@ from exporters.faults import Answer, body, drip, faulty, flood, hang, raw
 from support.exporter import ScrapedPage, exporting
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import Parser
+from triton_exporter.exposition.parse import Exposition, Parser
 
 _GOOD = (
     b"# HELP nv_inference_count Inferences\n# TYPE nv_inference_count counter\n"

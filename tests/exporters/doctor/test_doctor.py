@@ -21,7 +21,7 @@ from support.sleeper import write_sleeper
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import triton
-from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Client

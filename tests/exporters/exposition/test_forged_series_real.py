@@ -13,7 +13,7 @@ from support.history import running
 from support.tools import prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import METRICS, own, state, triton
-from triton_exporter.exposition.reserved import is_reserved
+from triton_exporter.exposition.scrape import is_reserved
 from triton_exporter.exposition.write import TEXT
 from triton_slo import names
 

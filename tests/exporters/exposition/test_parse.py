@@ -13,9 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporters.captures import bodies
 from support.tools import promtools
-from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.exposition.parse import Parser, parse
-from triton_exporter.exposition.series_text import parse_series
+from triton_exporter.exposition.parse import Exposition, Parser, parse, parse_series
 
 Samples = Counter[tuple[str, frozenset[tuple[str, str]], str]]
 

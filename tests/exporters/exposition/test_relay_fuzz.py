@@ -17,8 +17,7 @@ from support.history import running
 from support.tools import prometheuses, promtools
 from support.waiting import eventually
 from triton_exporter.exposition.parse import parse
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.scrape import Reading, Relay
 from triton_exporter.exposition.write import EOF, OPENMETRICS, TEXT, relayed_openmetrics
 
 _SEED = b"""\

@@ -16,7 +16,7 @@ from support.exporter import exporting
 from support.loopback import free_ports
 from support.waiting import eventually
 from triton_exporter.catalogue import state
-from triton_exporter.http import triton_paths
+from triton_exporter.http.client import LIVE_PATH, SERVER_PATH
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonPorts, TritonServer
 
@@ -111,7 +111,7 @@ def test_a_proxy_that_refuses_is_named_with_its_status(
 ) -> None:
     """A stand-in for a proxy in front of Triton: it answers the same to every path."""
     refusal = body(b"no", status)
-    paths = (triton_paths.LIVE, triton_paths.SERVER, "/metrics")
+    paths = (LIVE_PATH, SERVER_PATH, "/metrics")
     with faulty(dict.fromkeys(paths, refusal)) as proxy:
         urls = ("--triton", proxy.url, "--triton-metrics", f"{proxy.url}/metrics")
         assert 1 == main(["doctor", *urls, "--gpu=none", "--watch=10ms"])

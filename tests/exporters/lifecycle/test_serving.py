@@ -33,8 +33,16 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http import web_config
-from triton_exporter.http.connections import DROPS, MAX_CONNECTIONS, Connections
-from triton_exporter.http.server import Handler, Request, Response, Server, routed
+from triton_exporter.http.server import (
+    DROPS,
+    MAX_CONNECTIONS,
+    Connections,
+    Handler,
+    Request,
+    Response,
+    Server,
+    routed,
+)
 from triton_exporter.http.web_config import WebConfig, load_web_config
 
 _METRICS = b"""\

@@ -35,8 +35,14 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 from triton_exporter.tracing.agreement import Agreement
-from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
-from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.otlp import (
+    Assembler,
+    OtlpError,
+    Span,
+    TraceReceiver,
+    decode_json,
+    decode_protobuf,
+)
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_file import TraceFiles, timelines
 from triton_exporter.tracing.trace_setting import read_setting

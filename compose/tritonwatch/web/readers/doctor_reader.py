@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 

@@ -1,0 +1,462 @@
+"""Recommend settings of a Triton that make it more observable: each finding with its flag and its cost.
+
+In this order: what its API answers and how it was started, what its metrics show, its traces; `examine` runs all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from triton_exporter.catalogue import Metric, triton
+from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
+from triton_exporter.exposition.parse import Exposition
+from triton_exporter.http.client import STATISTICS_PATH
+from triton_exporter.snapshot import ModelVersion, claims, what_to_check
+from triton_exporter.tracing.trace_setting import TraceSetting
+
+TRUST = (
+    "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
+    "and --triton-key-file. The name in the URL must be in its certificate"
+)
+
+# Which release first showed what; 2.48 is 24.07 and so on (NVIDIA's support matrix maps the numbers).
+_SINCE = (
+    ((2, 48), "2.48 (24.07): failures by reason"),
+    ((2, 52), "2.52 (24.11): load durations, histogram of decoupled models"),
+    ((2, 64), "2.64 (25.12): a model whose process died is not ready"),
+    ((2, 65), "2.65 (26.01): latency histogram of every model"),
+)
+
+
+def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
+    """Report an API that does not answer, or not as Triton does."""
+    failure = facts.snapshot.api_failure
+    if failure == "refused" and not facts.metrics_failure:
+        yield Finding(
+            "problem",
+            "Triton's metrics answer and its HTTP API does not",
+            f"nothing listens at {facts.url}: HTTP is off, or on another port, or this Triton is ending. Without "
+            "HTTP the exporter knows nothing of models, and whether the server is live.",
+            "--allow-http=true (the default), and in --triton the port of --http-port",
+            "Triton has no authentication: let the exporter alone reach that port (--http-address)",
+        )
+    elif failure == "refused":
+        yield Finding(
+            "problem",
+            "Triton's API refuses connections",
+            f"nothing listens at {facts.url}. Triton opens its port only when all start-up loads have ended, "
+            "and by default one failed load ends the server."
+            + (f" Its log: {facts.start_failure}" if facts.start_failure else ""),
+            "--exit-on-error=false keeps the server up with the models that load; its log has what failed "
+            "(tritonwatch exporter --triton-log FILE counts it)",
+            "a server that starts without some of its models: watch triton_model_ready",
+        )
+    elif facts.is_other_server:
+        yield Finding(
+            "problem",
+            "This is not a Triton",
+            f"{facts.url}: {facts.snapshot.api_failure_text}",
+            "give --triton the URL of Triton's HTTP API (port 8000 unless --http-port is another)",
+        )
+    elif failure:
+        seen = f"{facts.url}: {facts.snapshot.api_failure_text or failure}"
+        remedy = TRUST if failure == "tls" else what_to_check(failure)
+        yield Finding("problem", "Triton's API does not answer", seen, remedy)
+    elif not facts.snapshot.live:
+        error = facts.start_failure or "its log has the error (doctor --triton-log FILE reads it)."
+        yield Finding(
+            "problem",
+            "Triton failed to start",
+            f"its process runs, is not live and serves no model: {error}",
+            "repair that and restart Triton; --exit-on-error=true (the default) ends such a process, so that "
+            "whoever supervises it sees the failure",
+        )
+
+
+def check_restricted(facts: TritonFacts) -> Iterator[Finding]:
+    """Report endpoints that Triton refuses to the exporter."""
+    closed = [endpoint for endpoint, status in facts.statuses.items() if status == 403]
+    if closed:
+        yield Finding(
+            "problem",
+            "Triton restricts what the exporter reads",
+            f"403 from: {', '.join(closed)}.",
+            "tritonwatch exporter --triton-headers-file FILE, holding the header of --http-restricted-api",
+            "the key of the group model-repository also opens load and unload; the exporter only reads",
+        )
+
+
+def check_namespacing(facts: TritonFacts) -> Iterator[Finding]:
+    """Report statistics that --model-namespacing breaks."""
+    broken = facts.statuses.get("statistics", 200) not in (200, 403) and facts.statuses.get("index") == 200
+    if broken:
+        yield Finding(
+            "problem",
+            "Statistics do not answer",
+            f"{STATISTICS_PATH} answers {facts.statuses['statistics']} though the index works: "
+            "--model-namespacing=true breaks it.",
+            "--model-namespacing=false",
+            "model names must be unique over all repositories",
+        )
+
+
+def check_readiness(facts: TritonFacts) -> Iterator[Finding]:
+    """Report models that failed, and what keeps the whole server from being ready."""
+    if facts.snapshot.api_failure or facts.snapshot.index is None:
+        return
+    current = claims(facts.snapshot)
+    failed = [key for key, claim in current.items() if claim.state == "unavailable"]
+    loading = [key for key, claim in current.items() if claim.state == "loading"]
+    unversioned = [key for key, claim in current.items() if claim.is_unversioned]
+    if failed:
+        yield Finding(
+            "problem",
+            "Models failed to load",
+            first_names(_version_names(failed)),
+            "see their reasons in /state or Triton's log",
+            models=_model_names(failed),
+        )
+    if facts.snapshot.ready is False and facts.snapshot.live:
+        culprits = (
+            first_names(_version_names([*failed, *loading]))
+            or "none that it names: a model without a version folder does this"
+        )
+        yield Finding(
+            "problem",
+            "The whole server is not ready",
+            f"with strict readiness one model is enough; culprits: {culprits}.",
+            "--strict-readiness=false, with triton_model_ready for what really matters",
+            "Kubernetes then sends traffic while a model loads; requests for that one fail",
+        )
+    if unversioned:
+        yield Finding(
+            "advice",
+            "Models are listed without a version",
+            f"{first_names(key.model for key in unversioned)}: never asked to load, or their config cannot be "
+            "read, or a part failed; Triton lists all of these alike.",
+            "tritonwatch exporter --expect MODEL for what should serve, and --triton-log for the reason",
+            models=_model_names(unversioned),
+        )
+
+
+def check_log(facts: TritonFacts) -> Iterator[Finding]:
+    """Advise to share the log where it is the only source of some failures."""
+    if "log_file" in facts.logging and not facts.logging["log_file"]:
+        yield Finding(
+            "advice",
+            "Failed hot reloads and broken configs are in the log only",
+            "no API reports them, and this Triton logs to its standard error.",
+            "--log-file=/shared/triton.log, and tritonwatch exporter --triton-log /shared/triton.log",
+            "a volume shared by the two containers, and rotation of that file",
+        )
+
+
+def check_queues(facts: TritonFacts) -> Iterator[Finding]:
+    """Report models whose queues grow without a limit."""
+    endless = sorted(
+        {
+            key.model
+            for key, config in facts.snapshot.configs.items()
+            if config.dynamic_batching and config.queue.max_queue_size <= 0 and not config.priority_queues
+        }
+    )
+    if endless:
+        yield Finding(
+            "advice",
+            "Queues without a limit",
+            f"{first_names(endless)}: under overload everybody waits, and nothing is rejected.",
+            "in config.pbtxt: dynamic_batching { default_queue_policy { max_queue_size: 100 } }",
+            "clients get 503 when the queue is full, which no Triton metric counts (traces do)",
+            tuple(endless),
+        )
+
+
+def check_release(facts: TritonFacts) -> Iterator[Finding]:
+    """Report what a newer Triton would show."""
+    missing = [text for release, text in _SINCE if (0, 0) < facts.release < release]
+    if missing:
+        yield Finding(
+            "advice",
+            f"Triton {facts.snapshot.triton_version} is not the newest",
+            "a newer one shows more.",
+            "; ".join(missing),
+            "an upgrade",
+        )
+
+
+def _version_names(versions: Iterable[ModelVersion]) -> list[str]:
+    return [f"{key.model}:{key.version}" for key in versions]
+
+
+def _model_names(versions: Iterable[ModelVersion]) -> tuple[str, ...]:
+    return tuple(sorted({key.model for key in versions}))
+
+
+_DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
+_BUCKETS = (
+    "model_metrics { metric_control: [ {\n"
+    f'  metric_identifier: {{ family: "{triton.FIRST_RESPONSE_MS}" }}\n'
+    "  histogram_options: { buckets: [ 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000 ] }\n"
+    "} ] }"
+)
+
+
+def check_metrics(facts: TritonFacts) -> Iterator[Finding]:
+    """Report metrics that do not answer, are empty or have broken lines."""
+    if facts.metrics_failure:
+        remedy = (
+            "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port"
+        )
+        if facts.metrics_failure.startswith("tls:"):
+            remedy = TRUST
+        elif facts.metrics_failure.startswith(("HTTP 4", "HTTP 5")) and facts.metrics_failure != "HTTP 404":
+            remedy = what_to_check("http_error")
+        where = f"{facts.metrics_url}: {facts.metrics_failure}"
+        yield Finding("problem", "Triton's metrics do not answer", where, remedy)
+    elif facts.first is not None and not facts.first.families:
+        yield Finding(
+            "problem",
+            "The metrics page is empty",
+            f"{facts.metrics_url} answers with nothing: Triton's metrics port answers 200 to every path.",
+            "--triton-metrics must end in /metrics",
+        )
+    if facts.first is not None and facts.first.faults:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in facts.first.faults.items())
+        yield Finding("problem", "Triton's metrics hold broken lines", f"lines by kind: {kinds}")
+
+
+def check_counters(facts: TritonFacts) -> Iterator[Finding]:
+    """Report latency counters that are off."""
+    if facts.first is None or facts.snapshot.statistics is None:
+        return
+    served = sum(statistics.success for statistics in facts.snapshot.statistics)
+    # The later reading: it must include every request that the statistics counted before.
+    shown = _total(facts.second or facts.first, triton.REQUEST_SUCCESS)
+    if served > 0 and facts.has(triton.REQUEST_SUCCESS) and shown == 0:
+        yield Finding(
+            "problem",
+            "Latency counters are off",
+            f"statistics know {served} requests, the metrics show 0: no objective can be measured.",
+            "--metrics-config counter_latencies=true",
+            "none that was ever measured; it is the default",
+        )
+
+
+def check_missing_histograms(facts: TritonFacts) -> Iterator[Finding]:
+    """Report histograms that are off, or that this Triton does not have."""
+    if facts.has(triton.FIRST_RESPONSE_MS):
+        return
+    if facts.release >= (2, 65):
+        yield Finding(
+            "advice",
+            "Latency histograms are off",
+            "without them the exporter estimates distributions from sums of several requests, and objectives "
+            "of the kind first_response have no data.",
+            "--metrics-config histogram_latencies=true, and buckets in each config.pbtxt "
+            "(see the next lines)\n" + _BUCKETS,
+            "7 series a model or more",
+        )
+    elif any(config.decoupled for config in facts.snapshot.configs.values()) and facts.release >= (2, 52):
+        yield Finding(
+            "advice",
+            "Time to first response of decoupled models is not shown",
+            "this version can measure it; until then objectives of the kind first_response have no data.",
+            "--metrics-config histogram_latencies=true",
+            "7 series a decoupled model",
+        )
+    elif facts.release > (0, 0):
+        yield Finding(
+            "advice",
+            "Time to first response cannot be measured",
+            f"Triton {facts.snapshot.triton_version} does not export it of these models: objectives of the "
+            "kind first_response have no data.",
+            "Triton 26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
+            "--metrics-config histogram_latencies=true",
+            "an upgrade",
+        )
+
+
+def check_default_buckets(facts: TritonFacts) -> Iterator[Finding]:
+    """Report models whose histograms have the bounds that fit few objectives."""
+    if facts.first is None or not facts.has(triton.FIRST_RESPONSE_MS):
+        return
+    family = facts.first.families[triton.FIRST_RESPONSE_MS.name]
+    bounds: dict[str, set[str]] = {}
+    for series in family.series:
+        if series.labels.get("le", "+Inf") != "+Inf":
+            bounds.setdefault(series.labels.get("model", ""), set()).add(
+                series.labels["le"].removesuffix(".0")
+            )
+    useless = sorted(model for model, les in bounds.items() if les == _DEFAULT_BOUNDS)
+    if useless:
+        yield Finding(
+            "advice",
+            "Histogram buckets are Triton's defaults",
+            f"buckets from 100 ms to 5 s do not fit most objectives; models: {first_names(useless)}.",
+            "in config.pbtxt (takes effect with an unload and load):\n" + _BUCKETS,
+            "one series a bucket and model",
+            tuple(useless),
+        )
+
+
+def check_summaries(facts: TritonFacts) -> Iterator[Finding]:
+    """Advise against summaries."""
+    if facts.has(triton.REQUEST_SUMMARY_US):
+        yield Finding(
+            "advice",
+            "Summaries are on",
+            "their quantiles cannot be added up over servers, and up to a third of the throughput has been "
+            "reported lost to them.",
+            "--metrics-config summary_latencies=false, unless the exporter has no histogram to read instead",
+            "the exporter then estimates distributions from sums of several requests",
+        )
+
+
+def _total(exposition: Exposition, metric: Metric) -> float:
+    family = exposition.families.get(metric.name)
+    return math.fsum(family.values) if family is not None else 0.0
+
+
+SAFE_TRACES_PER_SECOND = 20.0
+"""Traced requests a second that a real server took without trouble, with a wide margin."""
+
+MAX_REQUESTS_PER_SECOND = 2000.0
+"""No rate is recommended above this: Triton 2.51 ended at 8,000 requests/s with every 100th traced."""
+
+_PREPARED = (
+    "--trace-config mode=opentelemetry "
+    "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces "
+    "(alone these trace nothing, and a rate can be set without a restart); "
+)
+
+
+def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
+    """Report how many requests are traced and at which rate to trace, unless all models are traced."""
+    traffic = requests_per_second(facts)
+    if traffic is None:
+        return
+    in_all = sum(traffic.values())
+    models = sorted(model for model, requests in traffic.items() if requests or not in_all)
+    untraced = tuple(model for model in models if not _is_traced(facts.setting_of(model)))
+    is_prepared = facts.traces is not None and facts.traces.mode == "opentelemetry"
+    if is_prepared and models and not untraced:
+        return
+    yield Finding(
+        "advice",
+        "Traces would show exact distributions and queue-full rejections",
+        f"measured for {facts.watched_seconds:.1f} s: {in_all:.1f} requests/s, "
+        f"{_trace_state(facts, traffic, models)}",
+        ("" if is_prepared else f"start Triton with {_PREPARED}")
+        + "tritonwatch exporter --otlp-listen 127.0.0.1:4318; then "
+        + _rate_to_set(facts, in_all),
+        "about 2 kB for each traced request",
+        untraced if len(untraced) < len(models) else (),
+    )
+
+
+def _rate_to_set(facts: TritonFacts, in_all: float) -> str:
+    if in_all > MAX_REQUESTS_PER_SECOND:
+        return (
+            f"trace only while there are fewer than {MAX_REQUESTS_PER_SECOND:.0f} requests/s: "
+            "at 8,000 a Triton 2.51 ended, also with every 100th request traced (server#7795)"
+        )
+    if not in_all:
+        return (
+            "run `tritonwatch doctor` again while the models have their usual traffic: it recommends a rate"
+        )
+    rate = max(1, math.ceil(in_all / SAFE_TRACES_PER_SECOND))
+    setting = f'{{"trace_level": ["TIMESTAMPS"], "trace_rate": "{rate}"}}'
+    return (
+        f"curl -d '{setting}' {facts.url}/v2/trace/setting (traces {_share(rate)}, "
+        f"{in_all / rate:.1f} a second at this traffic; at every start of Triton, or as flags: "
+        f"--trace-config level=TIMESTAMPS --trace-config rate={rate})"
+    )
+
+
+def _is_traced(setting: TraceSetting | None) -> bool:
+    return setting is not None and setting.is_in_use and setting.rate > 0
+
+
+def _trace_state(facts: TritonFacts, traffic: Mapping[str, float], models: Sequence[str]) -> str:
+    of_all, own = facts.traces, facts.model_traces
+    traced = [f"{model} ({_share(own[model].rate)})" for model in sorted(own) if _is_traced(own[model])]
+    states = [f"traced by a setting of their own: {first_names(traced)}"] if traced else []
+    if of_all is not None and _is_traced(of_all):
+        if untraced := [model for model in models if model in own and not _is_traced(own[model])]:
+            states.append(f"not traced by a setting of their own: {first_names(untraced)}")
+        if others := [model for model in models if model not in own]:
+            which = " of the other models" if len(others) < len(models) else ""
+            a_second = sum(traffic[model] for model in others) / of_all.rate
+            states.append(f"{_share(of_all.rate)}{which} is traced, {a_second:.1f} a second now")
+    if states:
+        return "; ".join(states)
+    is_prepared = of_all is not None and of_all.mode == "opentelemetry"
+    return "prepared for traces, none taken" if is_prepared else "not prepared for traces"
+
+
+def _share(rate: int) -> str:
+    return "every request" if rate == 1 else f"one request in {rate}"
+
+
+def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
+    """Return the requests a second of each model between the two readings of the metrics."""
+    if facts.first is None or facts.second is None or facts.watched_seconds <= 0:
+        return None
+    first, second = requests_by_model(facts.first), requests_by_model(facts.second)
+    return {
+        model: max(0.0, count - first.get(model, 0.0)) / facts.watched_seconds
+        for model, count in second.items()
+    }
+
+
+def requests_by_model(exposition: Exposition) -> Mapping[str, float]:
+    """Return how many requests of each model have ended since Triton started: failed ones are traced, too."""
+    totals: Counter[str] = Counter()
+    for name in (triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name):
+        family = exposition.families.get(name)
+        for series, value in zip(family.series, family.values, strict=True) if family else ():
+            if math.isfinite(value):
+                totals[series.labels.get("model", "")] += value  # type: ignore[assignment]
+    del totals[""]
+    return totals
+
+
+Check = Callable[[TritonFacts], Iterator[Finding]]
+
+
+def examine(facts: TritonFacts) -> list[Finding]:
+    """Return everything worth changing, problems first."""
+    if facts.is_other_server:
+        checks: tuple[Check, ...] = (check_reachable,)
+    elif facts.snapshot.api_failure:
+        # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
+        # A dcgm-exporter answers for itself.
+        checks = (check_reachable, check_metrics, _check_gpus)
+    else:
+        checks = CHECKS
+    findings = [finding for check in checks for finding in check(facts)]
+    return sorted(findings, key=lambda finding: finding.grade != "problem")
+
+
+def _check_gpus(facts: TritonFacts) -> Iterator[Finding]:
+    yield from facts.gpu
+
+
+CHECKS: tuple[Check, ...] = (
+    check_reachable,
+    check_metrics,
+    check_restricted,
+    check_namespacing,
+    check_counters,
+    check_readiness,
+    check_missing_histograms,
+    check_default_buckets,
+    check_summaries,
+    _check_gpus,
+    check_log,
+    check_queues,
+    check_tracing,
+    check_release,
+)
