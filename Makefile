@@ -66,7 +66,7 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only alertmanager --out alerts/generated/alertmanager
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
-	$(BIN)/python -m triton_slo.objective.schema > slo/objectives/objective.schema.json
+	$(BIN)/python -m triton_slo.objective.reading > slo/objectives/objective.schema.json
 	$(BIN)/python -m triton_slo.metrics_page > docs/metrics.md
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 

@@ -15,7 +15,7 @@ import yaml
 
 from triton_alerts import hours, rules
 from triton_alerts.inhibitions import in_force
-from triton_slo import names, readable_yaml
+from triton_slo import names, yaml_text
 from triton_slo.artifact import Artifact, Options
 from triton_slo.causes import WORDS
 from triton_slo.inhibitions import Inhibition
@@ -69,8 +69,8 @@ _TEMPLATE_TEXT = """\
 def artifacts(options: Options) -> tuple[Artifact, ...]:
     """Return the configuration, and the templates it loads from beside it."""
     return (
-        Artifact("alertmanager", FILE, readable_yaml.render(config(options))),
-        Artifact("alertmanager", FRAGMENT, readable_yaml.render(fragment(options)).replace("\n", _HOW_TO, 1)),
+        Artifact("alertmanager", FILE, yaml_text.render(config(options))),
+        Artifact("alertmanager", FRAGMENT, yaml_text.render(fragment(options)).replace("\n", _HOW_TO, 1)),
         Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
     )
 

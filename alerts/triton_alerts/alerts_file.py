@@ -20,7 +20,7 @@ from triton_exporter.common.problem import Problem
 from triton_slo import problem_words
 from triton_slo.alert_settings import OF_OBJECTIVES, AlertSetting, Setting, Tunable, Tuning
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.marked_yaml import content, documents, line_of
+from triton_slo.yaml_text import content, documents, line_of
 
 _TUNABLE: dict[str, Tunable] = {alert.name: alert for alert in (*ALERTS, *OF_OBJECTIVES)}
 _FORM = "write a mapping such as {alerts: {TritonQueueNearFull: {threshold: 90%}}}"

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from triton_alerts import alertmanager
 from triton_alerts.alertmanager import ADDRESSES, integration, ticket_hours
 from triton_exporter.common.options import adder, host_and_port, parsed, with_scheme
-from triton_slo import readable_yaml
+from triton_slo import yaml_text
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
-from triton_slo.lint import Surroundings, findings
+from triton_slo.objective.lint import Surroundings, findings
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access
@@ -153,7 +153,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         *triton_slo.generate.artifacts(reading.objectives, options),
         *of_alerts,
         *triton_dashboards.generate.artifacts(reading.objectives, options),
-        *([Artifact("targets", "triton.yml", readable_yaml.render(targets))] if targets else []),
+        *([Artifact("targets", "triton.yml", yaml_text.render(targets))] if targets else []),
     )
 
 

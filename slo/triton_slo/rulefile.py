@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from triton_slo.artifact import Format, scalar
 from triton_slo.promql import for_metricsql
-from triton_slo.readable_yaml import HEADER
+from triton_slo.yaml_text import HEADER
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import alert_settings, links, names
 from triton_slo.alert_settings import Tunable
 from triton_slo.fields import error_budget
-from triton_slo.objective.exclusion_promql import active_exclusions
+from triton_slo.objective.exclusion import active_exclusions
 from triton_slo.objective.model import SUSTAINABLE, Objective, Override, Tier
 from triton_slo.plan import Plan, canonical
 from triton_slo.promql import Matchers, by, indent, number, on

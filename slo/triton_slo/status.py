@@ -18,8 +18,7 @@ from triton_slo.amounts import WHOLE_PERIOD
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, Lasts, burns, urgency
 from triton_slo.indicators import indicator_class
-from triton_slo.objective.period_window import CalendarWindow, calendar_window
-from triton_slo.objective.periods import period_at
+from triton_slo.objective.model import CalendarWindow, calendar_window, period_at
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.promql import Matchers, regex_of
 

@@ -21,7 +21,7 @@ from triton_alerts.alertmanager import integration
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_alerts.inhibitions import INHIBITIONS
-from triton_slo import names, readable_yaml
+from triton_slo import names, yaml_text
 from triton_slo.artifact import Options
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.inhibitions import Inhibition
@@ -360,7 +360,7 @@ def test_ticket_hours_that_alertmanager_refuses_are_refused(text: str, reason: s
 
 def test_no_secret_is_written_into_the_configuration() -> None:
     """Secrets are named by file."""
-    text = readable_yaml.render(alertmanager.config(FULL))
+    text = yaml_text.render(alertmanager.config(FULL))
 
     assert "credentials_file: /run/secrets/bridge-token" in text
     assert "auth_password_file: /run/secrets/m" in text

@@ -13,8 +13,7 @@ from triton_exporter.common.problem import Problem
 from triton_slo.convert import openslo, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective.model import Objective
-from triton_slo.objective.period_window import Rolling
+from triton_slo.objective.model import Objective, Rolling
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import output

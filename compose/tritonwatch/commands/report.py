@@ -7,7 +7,7 @@ import sys
 import time
 
 from triton_exporter.common.options import adder, parsed
-from triton_slo.objective.zone import time_zone
+from triton_slo.objective.exclusion import time_zone
 from triton_slo.report import documents
 from triton_slo.report.events import FORMS
 from triton_slo.report.outcome import PeriodReport

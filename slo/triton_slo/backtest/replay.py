@@ -20,8 +20,7 @@ from triton_slo import rules
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import Flags, History, Matrix
 from triton_slo.objective.exclusion import Span
-from triton_slo.objective.model import Objective, Tier
-from triton_slo.objective.periods import period_at
+from triton_slo.objective.model import Objective, Tier, period_at
 from triton_slo.plan import Plan
 
 Severity = Literal["page", "ticket"]

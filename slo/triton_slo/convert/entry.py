@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import yaml
 
 from triton_exporter.common.problem import Problem
-from triton_slo import marked_yaml
-from triton_slo.marked_yaml import duplicate_keys
+from triton_slo import yaml_text
+from triton_slo.yaml_text import duplicate_keys
 
 _MERGE = "tag:yaml.org,2002:merge"
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -168,7 +168,7 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
 
 def documents(file: str, text: str) -> Iterator[Entry | Problem]:
     """Yield every document of a file, those in a list one by one, and what is wrong with the file."""
-    nodes = list(marked_yaml.documents(file, text))
+    nodes = list(yaml_text.documents(file, text))
     if not nodes:
         yield Problem(file, "is empty", "give a file with something to convert")
     for node in nodes:

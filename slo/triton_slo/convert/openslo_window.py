@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from triton_slo import problem_words
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective.period_window import CalendarWindow
+from triton_slo.objective.model import CalendarWindow
 
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}
 _CALENDARS = {"1w": "week", "7d": "week", "1M": "month", "1Q": "quarter", "3M": "quarter"}

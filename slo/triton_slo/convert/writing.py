@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from triton_slo.objective.model import Objective
-from triton_slo.readable_yaml import ReadableDumper
+from triton_slo.yaml_text import ReadableDumper
 
 
 def write(objectives: Iterable[Objective]) -> str:

@@ -1,4 +1,4 @@
-"""Objectives: one is valid once it exists.
+"""Objectives and their windows: one is valid once it exists.
 
 The YAML form and the value are one frozen pydantic model; parsing once at the edge is `reading`.
 """
@@ -6,10 +6,12 @@ The YAML form and the value are one frozen pydantic model; parsing once at the e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
@@ -26,8 +28,155 @@ from triton_slo.fields import (
     refuse,
 )
 from triton_slo.indicators import KINDS, AnyIndicator
-from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.period_window import CalendarWindow, PeriodWindow, Rolling
+from triton_slo.objective.exclusion import Exclusion, TimeZone, time_zone
+
+Calendar = Literal["week", "month", "quarter"]
+
+
+class Rolling(Value):
+    """The last so many days, at every moment."""
+
+    rolling: Duration
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return parse_seconds(self.rolling)
+
+    @property
+    def nominal(self) -> str:
+        """Name of the window in recorded series."""
+        return f"{round(self.seconds / DAY)}d"
+
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return self.nominal
+
+    @property
+    def in_sentence(self) -> str:
+        """The window after a preposition: `for 30d`."""
+        return self.nominal
+
+    @property
+    def history_seconds(self) -> float:
+        """Age of the oldest samples that the rules read."""
+        return self.seconds
+
+    def real_seconds(self, time_scale: float) -> float:
+        """Return the length of the window when a time scale multiplies it."""
+        return self.seconds * time_scale
+
+    @model_validator(mode="after")
+    def _whole_days(self) -> Self:
+        if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
+            raise ValueError(
+                "a rolling window has 7 to 90 whole days, such as 30d; else write week, month or quarter"
+            )
+        return self
+
+
+class CalendarWindow(Value):
+    """A calendar week (from Monday), month or quarter in a time zone; the budget starts again with each."""
+
+    calendar: Calendar
+    timezone: TimeZone = "UTC"
+
+    @property
+    def seconds(self) -> float:
+        """Nominal length (7, 30 or 90 days), which burn factors are worked out from."""
+        return {"week": 7, "month": 30, "quarter": 90}[self.calendar] * DAY
+
+    @property
+    def nominal(self) -> str:
+        """Name of the window in recorded series."""
+        return self.calendar
+
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return f"{self.calendar}, {self.timezone}"
+
+    @property
+    def in_sentence(self) -> str:
+        """The window after a preposition: `for the month`."""
+        return f"the {self.calendar}"
+
+    @property
+    def history_seconds(self) -> float:
+        """Age of the oldest samples that the rules read; a period's events are added up from hour to hour."""
+        return 3 * DAY
+
+    def real_seconds(self, time_scale: float) -> float:
+        """Return the length of the longest such period, to the day; a time scale does not change a calendar."""
+        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
+
+
+def calendar_window(words: str) -> CalendarWindow | None:
+    """Return the calendar window that has these words (`month, Europe/Berlin`), if they are of one."""
+    calendar, _, timezone = words.partition(", ")
+    try:
+        return CalendarWindow.model_validate({"calendar": calendar, "timezone": timezone or "UTC"})
+    except ValueError:
+        return None
+
+
+def _in_full(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}
+    if isinstance(value, dict):
+        if "calendar" not in value and "rolling" not in value:
+            raise ValueError("has neither a length (rolling) nor a period (calendar)")
+        if "calendar" in value and "rolling" in value:
+            raise ValueError("a window is rolling or of the calendar, not both")
+        if "rolling" in value and "timezone" in value:
+            raise ValueError("a rolling window has no time zone: it ends now, everywhere")
+    return value
+
+
+def _window_form(value: Any) -> str:
+    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, BaseModel) else ()
+    return "calendar" if "calendar" in keys else "rolling"
+
+
+PeriodWindow = Annotated[
+    Annotated[CalendarWindow, Tag("calendar")] | Annotated[Rolling, Tag("rolling")],
+    Discriminator(_window_form),
+    BeforeValidator(_in_full, json_schema_input_type=str | CalendarWindow | Rolling),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A calendar period: Unix seconds of its first moment, and of the first moment after it."""
+
+    start: float
+    end: float
+
+
+def period_at(window: CalendarWindow, at: float) -> Period:
+    """Return the period that contains Unix time `at`."""
+    now = datetime.fromtimestamp(at, time_zone(window.timezone))
+    # Where clocks are set back at midnight, there are two midnights: the period begins at the first.
+    first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    match window.calendar:
+        case "week":
+            first -= timedelta(days=now.weekday())
+            following = first + timedelta(days=7)
+        case "month":
+            first = first.replace(day=1)
+            following = _months_later(first, 1)
+        case "quarter":
+            first = first.replace(month=(now.month - 1) // 3 * 3 + 1, day=1)
+            following = _months_later(first, 3)
+    # Subtracting two times of one zone ignores changes of its offset in between; Unix time does not.
+    return Period(first.timestamp(), following.timestamp())
+
+
+def _months_later(first: datetime, months: int) -> datetime:
+    month = first.month - 1 + months
+    return first.replace(year=first.year + month // 12, month=month % 12 + 1)
+
 
 SUSTAINABLE = 1.0
 """The burn rate that uses up a budget exactly by the end of its period."""

@@ -1,10 +1,12 @@
-"""YAML text in, objectives and mistakes out, each mistake with its file and line.
+"""YAML text in, objectives and mistakes out, each mistake with its file and line; and the JSON schema of the files.
 
-A file has one objective, several documents, or one mapping with the list `objectives`.
+A file has one objective, several documents, or one mapping with the list `objectives`. `python -m` prints the schema.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +18,9 @@ from triton_exporter.common.problem import Problem, by_line
 from triton_slo import problem_words
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS
-from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import Alerting, Objective, Override, Tier
-from triton_slo.objective.period_window import CalendarWindow, Rolling
+from triton_slo.objective.model import Alerting, CalendarWindow, Objective, Override, Rolling, Tier
+from triton_slo.yaml_text import TEXT_FIX, content, documents, line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +214,29 @@ def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:
     if not isinstance(step, str):
         return False
     return index > 0 and step in _UNION_STEPS and loc[index - 1] in ("window", "indicator")
+
+
+FILE = "objective.schema.json"
+
+
+def schema() -> str:
+    """Return the schema of a file that has one objective, or several under `objectives`."""
+    objective = Objective.model_json_schema()
+    definitions = objective.pop("$defs")
+    several = {
+        "type": "object",
+        "required": ["objectives"],
+        "additionalProperties": False,
+        "properties": {"objectives": {"type": "array", "items": {"$ref": "#/$defs/Objective"}}},
+    }
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "tritonwatch objectives",
+        "anyOf": [{"$ref": "#/$defs/Objective"}, several],
+        "$defs": {**definitions, "Objective": objective},
+    }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema())

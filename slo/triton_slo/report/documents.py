@@ -15,7 +15,7 @@ from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import ratio
 from triton_slo.indicators.common.sources import CAVEATS
-from triton_slo.objective.periods import Period
+from triton_slo.objective.model import Period
 from triton_slo.problem_words import count
 from triton_slo.prometheus import WARNS
 from triton_slo.report.outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, Result, restrictions, tally

@@ -12,9 +12,8 @@ from typing import Literal
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
-from triton_slo.objective.period_window import CalendarWindow
-from triton_slo.objective.periods import Period, period_at
-from triton_slo.objective.zone import time_zone
+from triton_slo.objective.exclusion import time_zone
+from triton_slo.objective.model import CalendarWindow, Period, period_at
 from triton_slo.prometheus import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers
 

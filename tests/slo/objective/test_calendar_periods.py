@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_slo.objective.period_window import CalendarWindow
-from triton_slo.objective.periods import period_at
+from triton_slo.objective.model import CalendarWindow, period_at
 
 Kind = Literal["week", "month", "quarter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

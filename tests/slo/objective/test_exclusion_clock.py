@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from support import history
 from support.tools import prometheuses
 from triton_slo.artifact import Options
-from triton_slo.objective.exclusion import DAYS
-from triton_slo.objective.exclusion_promql import active_exclusions
+from triton_slo.objective.exclusion import DAYS, active_exclusions, clock_rule
 from triton_slo.objective.model import Objective
-from triton_slo.objective.zone import clock_rule
 from triton_slo.plan import Plan
 
 IRREGULAR = {"Africa/Casablanca", "Africa/El_Aaiun", "Asia/Gaza", "Asia/Hebron"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from support.tools import ROOT
-from triton_slo.objective.schema import FILE, schema
+from triton_slo.objective.reading import FILE, schema
 
 
 def test_the_published_schema_is_the_readers() -> None:

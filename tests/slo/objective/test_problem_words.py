@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from triton_slo.fields import Choice
 from triton_slo.indicators import Custom, Latency
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import Alerting, Objective, Override, Tier
-from triton_slo.objective.period_window import CalendarWindow, Rolling
+from triton_slo.objective.model import Alerting, CalendarWindow, Objective, Override, Rolling, Tier
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_slo.objective.zone import time_zone
+from triton_slo.objective.exclusion import time_zone
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import documents
 from triton_slo.report.documents import Section
