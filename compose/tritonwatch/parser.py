@@ -118,7 +118,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def declare(parser: argparse.ArgumentParser, model: type[Options], names: Iterable[str] = ()) -> None:
-    """Add the options of a class, or some of them; none has a default there, which would hide other sources."""
+    """Add the options of a class, or some of them.
+
+    None has a default there: it would hide the other sources, and an option that was given before a subcommand.
+    """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in model.options().values():
         if names and option.name not in names:
@@ -127,10 +130,18 @@ def declare(parser: argparse.ArgumentParser, model: type[Options], names: Iterab
             groups[option.group] = parser.add_argument_group(option.group or None)
         add = (groups[option.group] if option.group else parser).add_argument
         if option.form.switch:
-            action = add(option.flag, help=option.help, action="store_const", const="true")
+            action = add(
+                option.flag, help=option.help, action="store_const", const="true", default=argparse.SUPPRESS
+            )
         else:
             how = "append" if option.form.repeated else "store"
-            action = add(option.flag, help=option.help, metavar=option.form.metavar, action=how)
+            action = add(
+                option.flag,
+                help=option.help,
+                metavar=option.form.metavar,
+                action=how,
+                default=argparse.SUPPRESS,
+            )
         if option.rare and isinstance(parser, Parser):
             parser.rare.add(action)
 

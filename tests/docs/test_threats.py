@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from triton_alerts.bridge.settings import BridgeSettings
 from triton_exporter.app.settings import Settings
 from tritonwatch.cli import main
-from tritonwatch.commands import bridge, web
+from tritonwatch.commands import web
 from tritonwatch.parser import Parser
 
 _ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -54,11 +55,9 @@ def test_hostile_objectives_are_refused_with_their_line(
 def test_every_listener_is_on_loopback_by_default() -> None:
     """A flag that is left out opens no port to the network, and no receiver."""
     exporter = Settings.read({"triton": "http://gpu1:8000"}, {})
-    parser = Parser()
-    bridge.configure(parser)
 
     assert ("127.0.0.1", None) == (exporter.listen[0], exporter.otlp_listen)
-    assert "127.0.0.1:9096" == parser.parse_args(["--dry-run"]).listen
+    assert ("127.0.0.1", 9096) == BridgeSettings.read({"dry_run": "true"}, {}).listen
     pages = Parser()
     web.configure(pages)
     assert ("127.0.0.1", 9097) == pages.parse_args(["--prometheus", "http://p:9090"]).listen

@@ -28,7 +28,7 @@ from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Wakeups
-from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
+from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret, SlackSettings
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access, parse_header
 
@@ -39,7 +39,7 @@ ALERTMANAGER_SECONDS = 5.0
 log = logging.getLogger(__name__)
 
 
-def slack_transport(settings: BridgeSettings) -> SlackApi | SlackWebhook:
+def slack_transport(settings: SlackSettings) -> SlackApi | SlackWebhook:
     """Choose the transport: a bot token, which supports everything, else an incoming webhook."""
     if settings.slack_token_file is not None:
         return SlackApi(Secret(settings.slack_token_file), settings.slack_url)
@@ -47,7 +47,7 @@ def slack_transport(settings: BridgeSettings) -> SlackApi | SlackWebhook:
         "incoming webhook: no threads, no edits, no buttons, no charts; each change is a new message, and all "
         "of them go to the webhook's own channel"
     )
-    assert settings.slack_webhook_file is not None  # `settings_problems` refuses settings without both
+    assert settings.slack_webhook_file is not None  # settings without both are refused
     return SlackWebhook(Secret(settings.slack_webhook_file))
 
 

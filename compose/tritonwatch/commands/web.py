@@ -107,8 +107,8 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
 
 
 def _doctor(args: argparse.Namespace) -> DoctorReader | None:
-    given = [name for name in _DOCTOR_OPTIONS if getattr(args, name)]
-    if not args.triton:
+    given = [name for name in _DOCTOR_OPTIONS if getattr(args, name, None)]
+    if not getattr(args, "triton", ""):
         if given:
             raise UsageError(
                 f"--{given[0].replace('_', '-')} needs --triton URL, the Triton server to examine"

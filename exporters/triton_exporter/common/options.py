@@ -340,8 +340,9 @@ def _problems(option: Option, detail: Any, raw: object, place: str) -> Iterable[
     error = detail.get("ctx", {}).get("error")
     if isinstance(error, ProblemsError):
         return error.problems
-    reason = str(error or f"{raw!r}: {detail['msg'].lower()}")
-    return [Problem(place, reason, f"write it as {option.form.metavar}")]
+    # A validator may say how to fix it: ValueError(reason, fix).
+    reason, *fix = error.args if error else [f"{raw!r}: {detail['msg'].lower()}"]
+    return [Problem(place, str(reason), *fix or [f"write it as {option.form.metavar}"])]
 
 
 def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsFile:

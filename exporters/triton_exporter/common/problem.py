@@ -37,8 +37,8 @@ class Problem:
 
     def short(self) -> str:
         """Return the place and the reason."""
-        # If a token is given instead of its file, the place contains the token.
-        return f"{without_secrets(self.place)}: {self.reason}"
+        # A token may have been given instead of its file.
+        return without_secrets(f"{self.place}: {self.reason}")
 
 
 def explained_once(problems: Iterable[Problem]) -> Iterator[str]:

@@ -23,11 +23,11 @@ from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
 from triton_alerts.bridge.buttons import RECONNECT_SECONDS, Actions, ButtonPress, Socket, button_presses
 from triton_alerts.bridge.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
+from triton_alerts.bridge.settings import SLACK_API
 from triton_slo.prometheus import Prometheus, PrometheusError, Series
 from triton_slo.server_access import Access
 
@@ -537,7 +537,7 @@ def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
     """A forged event must not make the bridge send requests into the network it runs in."""
     answered: list[str] = []
     press = ButtonPress("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
-    buttons = Socket(lambda: "", API_URL, lambda _: "Acknowledged.", lambda to, _: answered.append(to))
+    buttons = Socket(lambda: "", SLACK_API, lambda _: "Acknowledged.", lambda to, _: answered.append(to))
     buttons._perform(press)
     buttons.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import threading
@@ -21,13 +20,13 @@ from triton_alerts.bridge.evidence.facts import reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.settings import STACK_USER
+from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.bridge_series import EVIDENCE_SOURCES
 from triton_slo.prometheus import PrometheusError
-from tritonwatch.bridge_options.bridge_arguments import add_arguments, bridge_settings
-from tritonwatch.bridge_options.settings_problems import of_running
+from tritonwatch.parser import Parser, declare
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -84,13 +83,15 @@ def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None
 
     with served(Server("127.0.0.1", 0, handler, load_web_config(web))) as server:
         words = ["--exporter", server.url, "--password-file", str(tmp_path / "password")]
-        parser = argparse.ArgumentParser()
-        add_arguments(parser)
-        evidence = evidence_sources(bridge_settings(parser.parse_args(words)), time.time)["exporter"](
-            incident
-        )
+        evidence = evidence_sources(settings_of(words), time.time)["exporter"](incident)
 
     assert {"broken v1": "no such file"} == evidence.reasons
+
+
+def settings_of(words: list[str]) -> BridgeSettings:
+    parser = Parser()
+    declare(parser, BridgeSettings)
+    return BridgeSettings.read(vars(parser.parse_args(["--dry-run", *words])), {})
 
 
 def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: Path) -> None:
@@ -103,24 +104,23 @@ def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: 
         return Response(b"{}")
 
     handler = routed({f"GET {path}": noting for path in seen})
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
         store.receive(parse(body_of("broken", {"1": 100.0}, {}), "am"), 100.0)
         incident = store.incidents.get(1)
     assert incident is not None
     with served(Server("127.0.0.1", 0, handler)) as server:
         words = ["--exporter", server.url, "--prometheus", server.url]
-        args = parser.parse_args([*words, "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"])
-        sources = evidence_sources(bridge_settings(args), time.time)
+        settings = settings_of([*words, "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"])
+        sources = evidence_sources(settings, time.time)
         sources["exporter"](incident)
         with pytest.raises(PrometheusError):
             sources["servers"](incident)
 
     assert {"/state": {None}, "/api/v1/query": {"team-a"}} == seen
     assert set(sources) <= set(EVIDENCE_SOURCES)
-    wrong = parser.parse_args(["--dry-run", "--data", str(tmp_path), "--header", "s3cret"])
-    [problem] = of_running(bridge_settings(wrong))
+    with pytest.raises(ProblemsError) as caught:
+        settings_of(["--header", "s3cret"])
+    [problem] = caught.value.problems
     assert "--header: write 'NAME: VALUE' or 'NAME: @FILE' (fix: such as 'X-Scope-OrgID: team-a')" == str(
         problem
     )

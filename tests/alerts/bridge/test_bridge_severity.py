@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from triton_alerts.bridge.assembly import assemble
 from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
-from tritonwatch.bridge_options.bridge_arguments import bridge_settings
+from triton_alerts.bridge.settings import BridgeSettings
 from tritonwatch.commands.bridge import configure
+from tritonwatch.parser import Parser
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 ESCALATION = Escalation(900, mention="<!subteam^S0ONCALL>")
@@ -191,13 +191,18 @@ def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge)
 def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
     """A webhook posts to its own channel only; a second message would be a duplicate."""
     (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     configure(parser)
     args = parser.parse_args(
-        [f"--slack-webhook-file={tmp_path / 'hook'}", "--channel=C0PAGES", "--channel-for=warning=C0TICKETS"]
+        [
+            f"--slack-webhook-file={tmp_path / 'hook'}",
+            "--channel=C0PAGES",
+            "--channel-for=warning=C0TICKETS",
+            f"--data={tmp_path}",
+        ]
     )
     clock = Clock()
-    service = assemble(bridge_settings(args), ("127.0.0.1", 0), tmp_path, clock)
+    service = assemble(BridgeSettings.read(vars(args), {}), ("127.0.0.1", 0), tmp_path, clock)
     page = body_of("g0", {"m": clock()}, {})
     service.store.receive(parse(page.replace(b'"critical"', b'"warning"'), "am"), clock())
     service.store.receive(parse(page.replace(b'"fingerprint": "m"', b'"fingerprint": "n"'), "am"), clock())

@@ -26,8 +26,8 @@ from triton_alerts.bridge.deliver.transport import (
     read_secret,
     retry_after_seconds,
 )
+from triton_alerts.bridge.settings import SLACK_API
 
-API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
 EVENT_TYPE = "tritonwatch_alert"
 SEARCH_BACK_SECONDS = 300.0
@@ -111,7 +111,7 @@ class SlackApi(Transport):
     """
 
     token: Callable[[], str]
-    base_url: str = API_URL
+    base_url: str = SLACK_API
     timeout_seconds: int = TIMEOUT_SECONDS
     threads: bool = field(default=True, init=False)
 

@@ -1,0 +1,230 @@
+"""Run the bridge, or a subcommand of `tritonwatch bridge`; apart from its options, which `--help` shows quickly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from triton_alerts.bridge import slack_setup
+from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
+from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.deliver.messages import Style
+from triton_alerts.bridge.deliver.slack import SlackApi
+from triton_alerts.bridge.deliver.terminal import Terminal, render
+from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.database import NewerSchemaError
+from triton_alerts.bridge.incidents.merging import merge_notification
+from triton_alerts.bridge.incidents.notification import MalformedError, parse
+from triton_alerts.bridge.receiver import PATH
+from triton_alerts.bridge.service import Service
+from triton_alerts.bridge.settings import BridgeSettings, Secret, SendingSettings
+from triton_alerts.bridge.slack_setup import sample
+from triton_exporter.common.moments import utc_text
+from triton_exporter.common.printable import without_secrets
+from triton_exporter.common.problem import Problem
+from triton_slo.names import SEVERITIES
+
+log = logging.getLogger(__name__)
+
+_WRONG_USAGE = 2
+"""Exit code: the options, or a file that they name, cannot be used, and nothing ran."""
+
+
+class RedactingFormatter(logging.Formatter):
+    """Keeps tokens, passwords and webhook addresses out of the log, in tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the bridge, or a subcommand."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    function = {"test": _test, "render": _render, "log": _log}.get(args.subcommand or "", _serve)
+    return function(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    settings = BridgeSettings.read(vars(args), os.environ)
+    if settings.data is not None:
+        return _run(settings, settings.data)
+    with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
+        return _run(settings, Path(folder))
+
+
+def _run(settings: BridgeSettings, data: Path) -> int:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with claimed(data):
+            return _until_stopped(assemble(settings, settings.listen, data, time.time), settings, stop)
+    except NewerSchemaError as error:
+        fix = (
+            "start the newer tritonwatch version, or give a new folder as --data DIR (firing alerts "
+            "are then posted again)"
+        )
+        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
+    except sqlite3.Error as error:
+        fix = (
+            "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
+            "posts firing alerts again)"
+        )
+        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
+    except OSError as error:
+        return _complain([_unusable(error, "{}:{}".format(*settings.listen), data)])
+
+
+def _until_stopped(service: Service, settings: BridgeSettings, stop: threading.Event) -> int:
+    service.start()
+    if settings.slack_token_file is not None and not settings.dry_run:
+        slack = SlackApi(Secret(settings.slack_token_file), settings.slack_url)
+        # In a thread, because the bridge must accept notifications also while Slack does not answer.
+        threading.Thread(
+            target=_report_setup, args=(slack, settings), name="slack setup", daemon=True
+        ).start()
+    host, port = service.receiver.server_address[:2]
+    scheme = "http" if settings.tls_cert is None else "https"
+    print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
+    stop.wait()
+    print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
+    service.stop()
+    return 0
+
+
+def _report_setup(slack: SlackApi, settings: BridgeSettings) -> None:
+    """Log what works in Slack and what is missing, before the first page shows it."""
+    works, problems = slack_setup.check(slack, settings.channels(), settings.scopes())
+    for line in works:
+        log.info("%s", line)
+    for problem in problems:
+        log.error("%s", problem)
+
+
+def _unusable(error: OSError, listen: str, data: Path) -> Problem:
+    """Return what the bridge cannot use: its folder, or its address."""
+    if isinstance(error, BlockingIOError):
+        fix = "stop the other bridge, or give this bridge a separate folder"
+        return Problem(
+            f"--data {data}", "another bridge uses this folder; two would send every message twice", fix
+        )
+    if error.filename is not None:
+        return Problem(
+            f"--data {data}", f"{error.filename}: {error.strerror}", "name a folder that can be written"
+        )
+    return Problem(f"--listen {listen}", str(error.strerror), "name a free address and port of this machine")
+
+
+def _test(args: argparse.Namespace) -> int:
+    settings = SendingSettings.read(vars(args), os.environ)
+    problems: list[Problem] = []
+    transport = Terminal(sys.stdout, time.time) if settings.dry_run else slack_transport(settings)
+    channels = sorted(settings.channels())
+    if isinstance(transport, SlackApi):
+        works, problems = slack_setup.check(transport, channels, settings.scopes())
+        print(*works, sep="\n")
+    elif not transport.threads:  # it has one channel
+        channels = [settings.channel_of("critical")]
+    for channel in channels:
+        try:
+            _try_channel(settings, transport, channel, time.time())
+        except DeliveryError as refusal:
+            fix = (
+                "check the bot token, and invite the app to the channel"
+                if refusal.kind == "setup"
+                else "try again"
+            )
+            problems.append(Problem(f"Slack channel {channel}", str(refusal), fix))
+            continue
+        note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
+        print(
+            f"{'dry run, nothing was sent; the channel is' if settings.dry_run else 'sent to'} {channel}{note}"
+        )
+    return _complain(problems) if problems else 0
+
+
+def _try_channel(settings: SendingSettings, transport: Transport, channel: str, now: float) -> None:
+    """Send what the channel would get: the sample, firing and resolved, or its escalation, mentioning nobody."""
+    opened, resolved, events = sample(now)
+    name = f"test-{now}-{channel}"
+    if channel in {settings.channel_of(severity) for severity in SEVERITIES}:
+        sent = transport.post(channel, messages.root(opened, Style(), now), name)
+        if transport.threads:
+            transport.post(sent.channel, messages.reply(resolved, events), f"{name}-r", sent.ts)
+            transport.edit(sent.channel, sent.ts, messages.root(resolved, Style(), now))
+    if transport.threads and channel == (settings.escalate_to or settings.channel_of("critical")):
+        escalated = opened.model_copy(update={"escalated_at": now})
+        transport.post(
+            channel, messages.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
+        )
+
+
+def _render(args: argparse.Namespace) -> int:
+    try:
+        notification = parse(_captured(_bytes_of(args.file)))
+    except OSError as error:
+        unread = Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")
+        return _complain([unread], _WRONG_USAGE)
+    except MalformedError as error:
+        return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
+    now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
+    incident = merge_notification(None, notification, now).incident
+    assert incident is not None
+    shown = messages.root(incident, Style(), now)
+    if args.json:
+        print(json.dumps({"text": shown.text, "blocks": shown.blocks}, indent=2, ensure_ascii=False))
+    else:
+        print(render(shown, str(args.file)), end="")
+    return 0
+
+
+def _bytes_of(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+def _captured(content: bytes) -> bytes:
+    """Return the body in a capture, where it is an object or the text of one; else the content itself."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return content  # the parser names what is wrong
+    body = document.get("body") if isinstance(document, dict) else None
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace")
+    return json.dumps(body).encode() if isinstance(body, dict) else content
+
+
+def _log(args: argparse.Namespace) -> int:
+    if not args.data.is_dir():
+        return _complain(
+            [Problem(f"--data {args.data}", "is not a folder", "the folder given to the bridge as --data")],
+            _WRONG_USAGE,
+        )
+    if not (args.data / AUDIT_FILE).exists():
+        print(f"the audit log is empty: {args.data / AUDIT_FILE} does not exist yet", file=sys.stderr)
+    for entry in Audit(args.data / AUDIT_FILE).read():
+        if args.json:
+            print(json.dumps(entry, ensure_ascii=False))
+            continue
+        at = entry.get("at")
+        when = utc_text(at) if isinstance(at, int | float) else "?"
+        print(when, *(entry.get(name, "?") for name in ("incident", "who", "action", "outcome")), sep="  ")
+    return 0
+
+
+def _complain(problems: list[Problem], code: int = 1) -> int:
+    for problem in problems:
+        print(f"tritonwatch bridge: {problem}", file=sys.stderr)
+    return code

@@ -1,1 +1,0 @@
-"""The options of the bridge: declared, read and checked."""
