@@ -15,7 +15,7 @@ from triton_exporter.common.options import adder, host_and_port, parsed, with_sc
 from triton_slo import yaml_text
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
-from triton_slo.objective.lint import Surroundings, findings
+from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access

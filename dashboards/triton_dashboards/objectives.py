@@ -12,7 +12,7 @@ from triton_dashboards.query import BoardScope, summed, total
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS, Indicator
-from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.names import (
     ALERTS,
     CAUSE,

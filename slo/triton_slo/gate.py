@@ -19,8 +19,8 @@ from triton_slo.canary import Comparison, EventCount, Verdict, compare
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, burns, either_way
 from triton_slo.indicators import indicator_class
-from triton_slo.indicators.common.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
-from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
+from triton_slo.indicators.histograms import WRONG_SETTINGS
+from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.prometheus import WARNS, Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 

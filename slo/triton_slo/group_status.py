@@ -11,7 +11,7 @@ from typing import Literal
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import error_budget
-from triton_slo.indicators.common.sources import caveat_words, caveats_of
+from triton_slo.indicators.sources import caveat_words, caveats_of
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import SUSTAINABLE
 

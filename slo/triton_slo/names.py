@@ -31,7 +31,7 @@ REASON = "reason"
 (Prometheus
 does not store it), no_first_response and no_first_token (Triton does not export it); of excluded time why it is."""
 SOURCE = "source"
-"""Label: what an indicator was computed from; `triton_slo.indicators.common.sources` has what each cannot see."""
+"""Label: what an indicator was computed from; `triton_slo.indicators.sources` has what each cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 Severity = Literal["critical", "warning", "info", "none"]

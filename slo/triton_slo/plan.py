@@ -8,7 +8,7 @@ from functools import cached_property
 from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.indicators.common.measure import Measure, Scope, either
+from triton_slo.indicators.indicator import Measure, Scope, either
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.promql import Matchers, parse_selector
 

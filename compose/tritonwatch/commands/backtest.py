@@ -31,8 +31,8 @@ from triton_slo.backtest.history import (
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import Report, backtest
+from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
-from triton_slo.objective.lint import Surroundings, lint
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus

@@ -23,8 +23,8 @@ from triton_slo.artifact import Options
 from triton_slo.estimate import fed_groups, is_precise_enough, uncertainties, unmeasured
 from triton_slo.group_status import group_name
 from triton_slo.indicators.errors import hiding_models
-from triton_slo.indicators.wrong_settings import STORE_CLASSIC
-from triton_slo.objective.lint import Surroundings, findings, hidden_failures, needed_series, notes
+from triton_slo.indicators.histograms import STORE_CLASSIC
+from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.plan import Plan
 from triton_slo.problem_words import count

@@ -16,7 +16,7 @@ from triton_slo import gate
 from triton_slo.canary import Verdict
 from triton_slo.gate import GateLimits, Judgement, ReleaseQuestion, VersionComparison, judge_release
 from triton_slo.group_status import GroupStatus, group_name
-from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import WARNS
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files

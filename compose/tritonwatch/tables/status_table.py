@@ -24,8 +24,8 @@ from triton_slo.group_status import (
     group_place,
     overviews,
 )
-from triton_slo.indicators.common.sources import CAVEATS
-from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
+from triton_slo.indicators.histograms import WRONG_SETTINGS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Remarks
 from tritonwatch.tables.fitted import Column, Fitted, Row

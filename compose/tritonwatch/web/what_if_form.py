@@ -14,8 +14,8 @@ from triton_exporter.common.problem import Problem
 from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator
-from triton_slo.indicators.durations import TimedIndicator
-from triton_slo.objective.lint import Surroundings, findings
+from triton_slo.indicators.histograms import TimedIndicator
+from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.objective.reading import read
 

@@ -29,7 +29,7 @@ from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo import links, signals
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
-from triton_slo.indicators.common.sources import ESTIMATING_SOURCES, EXACT_SOURCES
+from triton_slo.indicators.sources import ESTIMATING_SOURCES, EXACT_SOURCES
 from triton_slo.names import FAILED_LOADS, MODELS_IN_STATE, server_traffic
 
 _LEGEND = "{{instance}}"

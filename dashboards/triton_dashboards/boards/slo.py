@@ -27,7 +27,7 @@ from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
-from triton_slo.indicators.common.sources import EXACT_SOURCES
+from triton_slo.indicators.sources import EXACT_SOURCES
 from triton_slo.names import (
     ALERTS,
     CAUSE,

@@ -9,9 +9,8 @@ from pydantic import model_validator
 
 from triton_slo import expression
 from triton_slo.fields import refuse
-from triton_slo.indicators.common.measure import Measure, Scope
-from triton_slo.indicators.common.sources import CLIENTS
-from triton_slo.indicators.indicator import FieldFinding, Indicator
+from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope
+from triton_slo.indicators.sources import CLIENTS
 from triton_slo.promql import by
 
 

@@ -15,17 +15,10 @@ from pydantic import model_validator
 
 from triton_exporter.catalogue import models, triton
 from triton_slo.fields import Names
-from triton_slo.indicators.common.measure import (
-    Measure,
-    Scope,
-    failures,
-    shares,
-)
-from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
-from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
-from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import FieldFinding, Indicator
+from triton_slo.indicators.gateways import GatewayIndicator, GatewayName
+from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope, failures, shares
 from triton_slo.indicators.queue import QUEUE_FULL, full_queue, full_queue_counter, untraced
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")

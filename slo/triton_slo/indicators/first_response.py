@@ -7,11 +7,15 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.common.duration import time_text
-from triton_slo.indicators.common.measure import Measure, Scope, WrongSetting
-from triton_slo.indicators.durations import TimedIndicator
-from triton_slo.indicators.histogram_queries import by_bucket, in_buckets
-from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.indicators.wrong_settings import WRONG_SETTINGS, no_bucket, no_histogram
+from triton_slo.indicators.histograms import (
+    WRONG_SETTINGS,
+    TimedIndicator,
+    by_bucket,
+    in_buckets,
+    no_bucket,
+    no_histogram,
+)
+from triton_slo.indicators.indicator import FieldFinding, Measure, Scope, WrongSetting
 from triton_slo.promql import le_matcher
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)

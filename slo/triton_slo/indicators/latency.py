@@ -8,13 +8,15 @@ from typing import ClassVar, Literal
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
-from triton_slo.indicators.common.measure import Measure, Scope
-from triton_slo.indicators.durations import HistogramIndicator
-from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
-from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.histogram_queries import by_bucket, in_buckets, share_of_time
-from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.indicators.wrong_settings import no_bucket
+from triton_slo.indicators.gateways import GatewayIndicator, GatewayName
+from triton_slo.indicators.histograms import (
+    HistogramIndicator,
+    by_bucket,
+    in_buckets,
+    no_bucket,
+    share_of_time,
+)
+from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope
 from triton_slo.promql import Matchers, by, le_matcher
 
 _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"

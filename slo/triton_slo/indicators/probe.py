@@ -6,14 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
-from triton_slo.indicators.common.measure import (
-    Measure,
-    Scope,
-    failures,
-    shares,
-)
-from triton_slo.indicators.common.sources import PROBER
-from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.indicator import Indicator, Measure, Scope, failures, shares
+from triton_slo.indicators.sources import PROBER
 from triton_slo.promql import Matchers
 
 _COUNTED = f'result!~"{"|".join(probe.INCONCLUSIVE)}"'

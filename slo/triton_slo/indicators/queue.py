@@ -11,11 +11,9 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
-from triton_slo.indicators.common.measure import Measure, Scope, failures
-from triton_slo.indicators.common.sources import UNTRACED_QUEUE
-from triton_slo.indicators.durations import HistogramIndicator
-from triton_slo.indicators.histogram_queries import share_of_time
-from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.histograms import HistogramIndicator, share_of_time
+from triton_slo.indicators.indicator import Indicator, Measure, Scope, failures
+from triton_slo.indicators.sources import UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on
 
 _REJECTED = 'reason="REJECTED"'

@@ -15,8 +15,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
-from triton_slo.indicators.common.measure import Measure, Scope
-from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.indicator import Indicator, Measure, Scope
 from triton_slo.promql import Matchers, by, on
 
 _MEANT = 'state!~"unloaded|unloading"'

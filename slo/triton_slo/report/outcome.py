@@ -16,7 +16,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_slo.fields import error_budget
 from triton_slo.group_status import group_name, points
-from triton_slo.indicators.common.sources import caveat_words, caveats_of
+from triton_slo.indicators.sources import caveat_words, caveats_of
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.report.events import (

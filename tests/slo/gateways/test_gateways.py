@@ -12,8 +12,8 @@ import yaml
 from support import history
 from support.tools import ROOT
 from triton_exporter.catalogue.external import gateway
-from triton_slo.indicators.common.measure import Scope
-from triton_slo.indicators.gateways.gateway_table import GATEWAYS
+from triton_slo.indicators.gateways import GATEWAYS
+from triton_slo.indicators.indicator import Scope
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.promql import Matchers

@@ -20,8 +20,8 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators.common.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
-from triton_slo.objective.lint import Surroundings, findings, hidden_failures
+from triton_slo.indicators.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
+from triton_slo.lint import Surroundings, findings, hidden_failures
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 

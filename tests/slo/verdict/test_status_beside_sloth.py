@@ -17,7 +17,7 @@ from support.tools import prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
-from triton_slo.indicators.common.sources import COUNTERS
+from triton_slo.indicators.sources import COUNTERS
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access

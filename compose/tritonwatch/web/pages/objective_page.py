@@ -16,7 +16,7 @@ from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import links, names, rules
 from triton_slo.estimate import settled_by
 from triton_slo.group_status import GroupStatus, forecast
-from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS
 from tritonwatch.web import urls

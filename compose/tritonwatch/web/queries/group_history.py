@@ -10,7 +10,7 @@ from triton_exporter.common.duration import in_words
 from triton_slo import names
 from triton_slo.group_status import GroupStatus
 from triton_slo.indicators import indicator_class
-from triton_slo.indicators.durations import HistogramIndicator
+from triton_slo.indicators.histograms import HistogramIndicator
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, parse_selector
 from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark

@@ -14,8 +14,8 @@ from triton_slo.artifact import Options
 from triton_slo.expression import always_answers, our_series
 from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators import ALERTS
-from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.indicators.indicator import FieldFinding
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
