@@ -34,8 +34,8 @@ KEEP_PAGING = "6m"
 KEEP_TICKET = "1h"
 SLACK = 0.5
 """Prometheus can extrapolate 5 failures to 4.9."""
-SECONDS_OF_A_TICKET = 600
-"""Server-seconds not ready that a ticket needs: a rolling restart of a few servers is none."""
+NOT_READY_OF_A_TICKET = "10m"
+"""How long servers in all were not ready where a ticket is raised: a rolling restart of a few is none."""
 _DAY, _THREE_DAYS = "1d", "3d"
 _FAILURES_TO_CALL_SPENT = 20
 
@@ -66,7 +66,8 @@ def condition(plan: Plan, tier: Tier) -> Condition:
     if plan.objective.indicator.counts_time:
         if page:
             return Condition((tier.short,), factor, most_servers_now=True, for_="1m", keep_firing_for=keep)
-        return Condition((tier.long, tier.short), factor, SECONDS_OF_A_TICKET, keep_firing_for=keep)
+        not_ready = plan.clock.real(NOT_READY_OF_A_TICKET)
+        return Condition((tier.long, tier.short), factor, not_ready, keep_firing_for=keep)
     # At the very pace that the target allows, chance alone exceeds it half of the time.
     z = NormalDist().inv_cdf(alerting.confidence) if factor <= SUSTAINABLE else 0.0
     return Condition(
@@ -468,7 +469,11 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
             "At the pace of the last day, and at that of the two days before, little is left of the budget.",
         )
     fired = own.equal("alertname", objective.burn_alert).equal("alertstate", "firing")
-    failed = SECONDS_OF_A_TICKET if objective.indicator.counts_time else _FAILURES_TO_CALL_SPENT
+    failed = (
+        number(plan.clock.real(NOT_READY_OF_A_TICKET))
+        if objective.indicator.counts_time
+        else _FAILURES_TO_CALL_SPENT
+    )
     for ticket in _in_force(plan, alert_settings.SPENT):
         mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
         yield _objective_alert(

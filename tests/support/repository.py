@@ -21,6 +21,7 @@ class TritonPythonModel:
         if (self.here / "raise").exists():
             raise RuntimeError((self.here / "raise").read_text())
         self.delay = self.number("delay_seconds")
+        self.executions = 0
         # Not in the repository, which Triton may poll for changes.
         self.executing = self.here.parents[2] / f"{args['model_name']}.executing"
 
@@ -30,6 +31,10 @@ class TritonPythonModel:
         self.executing.unlink(missing_ok=True)
         if (self.here / "die").exists():
             os._exit(1)
+        self.executions += 1
+        every = self.number("fail_every")
+        if every and self.executions % every == 0:
+            raise RuntimeError("fails on purpose")
         inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for x in inputs]
 
@@ -57,7 +62,8 @@ class Repository:
         """Write one model with the given versions ("1" if none); `files` go into each version's folder.
 
         Files a model heeds: `raise` (text of the error while loading), `load_seconds`, `delay_seconds` (of
-        each execution), `die` (ends the stub at the next execution).
+        each execution), `die` (ends the stub at the next execution), `fail_every` (2: every second
+        execution fails).
         """
         folder = self.path / name
         for version in versions or ("1",):

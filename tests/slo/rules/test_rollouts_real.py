@@ -1,0 +1,238 @@
+"""Test what pages while models are rolled out on three real Tritons under load, as Prometheus' API shows it.
+
+An hour is a minute here: a model that loads in a second loads in a minute, and a Triton that restarts in four
+seconds is away for four minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import requests
+
+from support import history
+from support.exporter import RunningExporter, exporting
+from support.repository import Repository
+from support.triton import REQUEST, control, live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import EXPORTER_JOB, state, triton
+from tritonwatch.cli import main
+from tritonwatch.local.triton import TritonServer
+
+pytestmark = pytest.mark.real
+
+OBJECTIVES = [
+    {"name": "errors", "target": "99.9%", "indicator": "errors"},
+    {"name": "latency", "target": "99%", "indicator": {"kind": "latency", "threshold": "5s"}},
+    {"name": "queue", "target": "99%", "indicator": {"kind": "queue", "threshold": "2500ms"}},
+    {"name": "readiness", "target": "99.9%", "indicator": "readiness"},
+]
+"""Thresholds that no request reaches on a busy machine."""
+GOOD, BAD, DROPPED, LAME, FLAWED = MODELS = ("good", "bad", "dropped", "lame", "flawed")
+"""A healthy upgrade; one whose version 2 fails every second request; a model that is unloaded on purpose; one that
+breaks on one server; one whose counters show many failures, all of them before anybody looked."""
+Labels = Mapping[str, str]
+
+
+@dataclass
+class Pager:
+    """Everything that fired, and when it was first seen."""
+
+    url: str
+    fired: list[tuple[float, Labels]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        """Ask for the alerts until the end."""
+        while not self.over.wait(0.3):
+            with contextlib.suppress(requests.RequestException):
+                answer = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
+                known = [labels for _, labels in self.fired]
+                firing = [alert["labels"] for alert in answer if alert["state"] == "firing"]
+                self.fired += [(time.monotonic(), labels) for labels in firing if labels not in known]
+
+    def pages(self, **wanted: str) -> list[Labels]:
+        """Return what called a person, with these labels."""
+        return [
+            labels for _, labels in self.fired if {"severity": "critical", **wanted}.items() <= labels.items()
+        ]
+
+    def has(self, name: str, **wanted: str) -> list[Labels]:
+        """Return the alerts of this name and with these labels."""
+        return [labels for _, labels in self.fired if {"alertname": name, **wanted}.items() <= labels.items()]
+
+
+@contextmanager
+def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
+    """Send each model of each server five requests a second; yields the statuses by model.
+
+    A server that is away gets none, and what is unloaded is asked no more, as behind a load balancer.
+    """
+    statuses: dict[str, list[int]] = {model: [] for model in MODELS}
+    over = threading.Event()
+
+    def send(server: TritonServer, model: str) -> None:
+        while not over.wait(0.2):
+            url = f"{server.http_url}/v2/models/{model}"
+            with contextlib.suppress(requests.RequestException):
+                if requests.get(f"{url}/ready", timeout=5).ok:
+                    statuses[model].append(
+                        requests.post(f"{url}/infer", json=REQUEST, timeout=30).status_code
+                    )
+
+    threads = [threading.Thread(target=send, args=(server, model)) for server in servers for model in MODELS]
+    for thread in threads:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def watched(exporters: list[RunningExporter], folder: Path) -> Iterator[Pager]:
+    """Run a Prometheus with everything that `generate` writes, and watch its alerts."""
+    source = ["--objectives", str(folder / "objectives"), "--only", "rules"]
+    scale = ["--time-scale", str(1 / 60), "--scrape-interval", "1"]
+    assert 0 == main(["generate", *source, *scale, "--out", str(folder / "rules")])
+    targets = [exporter.url.removeprefix("http://") for exporter in exporters]
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(folder / "rules" / "*.yml")],
+        "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [{"targets": targets}]}],
+    }
+    with history.running(folder / "prometheus", config) as url:
+        pager = Pager(url)
+        thread = threading.Thread(target=pager.watch)
+        thread.start()
+        try:
+            yield pager
+        finally:
+            pager.over.set()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What was watched, until before a server restarted, and to the end."""
+
+    pager: Pager
+    servers: list[str]
+    upgraded: list[Labels]
+    statuses: Mapping[str, list[int]]
+
+
+@pytest.fixture(scope="module")
+def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+    """Three Tritons: version 2 of two models comes server by server, one model goes; then one server restarts."""
+    folder = tmp_path_factory.mktemp("rollout")
+    (folder / "objectives").mkdir()
+    (folder / "objectives" / "all.yaml").write_text(json.dumps({"objectives": OBJECTIVES}))
+    repositories = [Repository(folder / str(number) / "models") for number in range(3)]
+    with ExitStack() as stack:
+        run = stack.enter_context
+        for repository in repositories:
+            for model in MODELS:
+                repository.model(model)
+        servers = [
+            run(live_triton(repository.path, repository.path.parent, "explicit", ["--load-model=*"]))
+            for repository in repositories
+        ]
+        exporters = [
+            run(
+                exporting(
+                    server.http_url,
+                    server.metrics_url,
+                    buckets_from=folder / "objectives",
+                    state_interval=0.3,
+                )
+            )
+            for server in servers
+        ]
+        for repository in repositories:
+            repository.version(FLAWED, "1", fail_every=1)
+        statuses = run(clients(servers))
+        eventually(lambda: len(statuses[FLAWED]) > 60, "no failures", 60)
+        for repository in repositories:
+            (repository.path / FLAWED / "1" / "fail_every").unlink()
+        pager = run(watched(exporters, folder))
+        asked = f"count({triton.REQUEST_SUCCESS} > 20) == {len(MODELS) * len(servers)}"
+        eventually(lambda: _asked(pager.url, asked), "not all models serve", 60)
+
+        for repository, server in zip(repositories, servers, strict=True):
+            repository.version(GOOD, "2")
+            repository.version(BAD, "2", fail_every=2)
+            assert [200, 200, 200] == [
+                control(server, "load", GOOD),
+                control(server, "load", BAD),
+                control(server, "unload", DROPPED),
+            ]
+            time.sleep(3)
+        eventually(lambda: pager.pages(model=BAD), "the bad version pages nobody", 30)
+        asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 20) == {len(servers)}'
+        eventually(lambda: _asked(pager.url, asked), "version 2 does not serve", 60)
+        upgraded = [labels for _, labels in pager.fired]
+
+        repositories[2].version(LAME, "1", **{"raise": "weights.bin is truncated"})
+        servers[2].kill()
+        servers[2].start()
+        servers[2].wait_live()
+        exporters[2].wait(lambda page: page.value(state.MODEL_READY, model=GOOD, version="2"))
+        # A ticket about one of three servers comes after 12 to 24 minutes.
+        eventually(
+            lambda: pager.has("TritonReadinessBudgetBurn", model=LAME),
+            "no ticket about the broken server",
+            45,
+        )
+        asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 20'
+        eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve", 60)
+        instances = [exporter.url.removeprefix("http://") for exporter in exporters]
+        yield Rollout(pager, instances, upgraded, statuses)
+
+
+def _asked(url: str, query: str) -> list[object]:
+    answer = requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5).json()
+    found: list[object] = answer["data"]["result"]
+    return found
+
+
+def test_a_healthy_upgrade_raises_nothing(rollout: Rollout) -> None:
+    """Each server goes from version 1 to 2 under load: no page and no ticket of any objective, and no failure."""
+    assert {200} == set(rollout.statuses[GOOD])
+    assert [] == [labels for labels in rollout.upgraded if labels.get("model") == GOOD]
+
+
+def test_a_version_that_fails_pages(rollout: Rollout) -> None:
+    """Every second request to version 2 fails: its errors page, and nothing else of this model does."""
+    pages = {(page["alertname"], page.get("version")) for page in rollout.pager.pages(model=BAD)}
+    assert {("TritonErrorsBudgetBurn", "2")} == pages
+
+
+def test_a_model_that_is_unloaded_on_purpose_pages_nobody(rollout: Rollout) -> None:
+    """Its clients have gone, and it is on no server any more."""
+    assert [] == rollout.pager.pages(model=DROPPED)
+
+
+def test_a_restart_pages_nobody(rollout: Rollout) -> None:
+    """One of three servers was killed under load, and its counters began again: no page, and no event too many."""
+    assert [] == [page for page in rollout.pager.pages() if page.get("model") != BAD]
+    for model in (GOOD, LAME, FLAWED):
+        assert [] == rollout.pager.has("TritonErrorsBudgetBurn", model=model)
+
+
+def test_one_broken_server_of_three_is_a_ticket_that_names_it(rollout: Rollout) -> None:
+    """The model fails to load on the server that restarted, and two others serve it."""
+    tickets = rollout.pager.has("TritonReadinessBudgetBurn", model=LAME)
+    assert {"warning"} == {ticket["severity"] for ticket in tickets}
+    named = rollout.pager.has("TritonModelLoadFailed", model=LAME)
+    assert {rollout.servers[2]} == {ticket["instance"] for ticket in named}
