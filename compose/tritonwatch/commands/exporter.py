@@ -41,9 +41,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     # Imported here: numpy and TLS take most of a second of CPU, which `--help` does without.
-    from triton_exporter.app.exporter import Exporter
-    from triton_exporter.app.memory import give_back_large_buffers
-    from triton_exporter.app.state_file import StateFileInUseError
+    from triton_exporter.app.exporter import Exporter, give_back_large_buffers
+    from triton_exporter.distribution.state_file import StateFileInUseError
     from triton_exporter.http.server import Server
     from triton_exporter.http.web_config import load_web_config
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from triton_exporter.app.features import triton_client
 from triton_exporter.app.settings import TritonAccess
-from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import Url, adder
 from triton_exporter.common.printable import printable
 from triton_exporter.exposition.parse import Exposition, parse
-from triton_exporter.http.client import Client, FetchError
+from triton_exporter.http.client import FetchError
 from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller
 from triton_slo.indicators.errors import CANCELED
@@ -105,7 +105,7 @@ class _Poll(NamedTuple):
 
 def _poll(settings: TritonAccess) -> _Poll:
     url = settings.triton
-    client = triton_client(settings, url, Client)
+    client = triton_client(settings, url)
     failures: list[str] = []
     poller = ApiPoller(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
@@ -146,7 +146,7 @@ class _Measured:
 def _measured(settings: TritonAccess) -> _Measured:
     """Return means and sums by model since Triton's start."""
     url = settings.metrics_url
-    client = triton_client(settings, url, Client)
+    client = triton_client(settings, url)
     try:
         answer = client.get("")
     except FetchError as error:

@@ -9,9 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_exporter.app.features import gpu_parts
+from triton_exporter.app.features import gpu_parts, triton_client
 from triton_exporter.app.settings import DoctorSettings
-from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.checks import requests_by_model
 from triton_exporter.doctor.finding import Finding, TritonFacts
@@ -53,8 +52,8 @@ class _Answers(NamedTuple):
 
 def gather(settings: DoctorSettings, watch_seconds: float) -> TritonFacts:
     """Observe one Triton for a while, with requests that only read."""
-    api = triton_client(settings, settings.triton, Client)
-    metrics = triton_client(settings, settings.metrics_url, Client)
+    api = triton_client(settings, settings.triton)
+    metrics = triton_client(settings, settings.metrics_url)
     with closing(api), closing(metrics):
         snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
         if snapshot.api_failure == NOT_TRITON:

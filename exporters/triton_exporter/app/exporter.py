@@ -1,18 +1,22 @@
-"""One exporter put together: threads that poll, a lock that guards their results, pages that show them."""
+"""One exporter put together: threads that poll, a lock that guards their results, pages that show them.
+
+`MetricsThread` reads Triton's metrics, another thread polls its API; each gives what it got to the parts that want it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from itertools import chain, product
 
-from triton_exporter.app.api_thread import ApiThread
-from triton_exporter.app.features import lifecycle_sources, optional_parts
-from triton_exporter.app.histogram_storage import HistogramStorage
-from triton_exporter.app.metrics_thread import MetricsThread
+from triton_exporter.app.features import lifecycle_sources, optional_parts, triton_client
 from triton_exporter.app.pages import (
     SCRAPE_TIMEOUT,
     PageRequest,
@@ -23,19 +27,119 @@ from triton_exporter.app.pages import (
 )
 from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
-from triton_exporter.app.state_file import StateFile
-from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.distribution.distributions import Distributions
-from triton_exporter.exposition.scrape import Reading
+from triton_exporter.distribution.state_file import StateFile, StoredModel
+from triton_exporter.exposition.scrape import Reading, Relay, SharedReader, fetch_metrics
 from triton_exporter.exposition.write import Pieces
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
 from triton_exporter.http.server import Connections, Handler, Request, Response, routed
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.views import FailureLog, ModelStates, ReachabilityLog, report, server_families
+from triton_exporter.processor_time import Pace
+from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # malloc.h
+
+
+def give_back_large_buffers() -> None:
+    """Have glibc return a freed buffer of a megabyte or more to the system at once, and use one arena.
+
+    A scrape of 1,000 models makes several buffers of 5 to 10 MB; by default glibc keeps them, for each thread.
+    Does nothing where the C library is another one.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+        libc.mallopt(_M_ARENA_MAX, 1)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+OBSERVING_SECONDS = 1.0
+"""Seconds between two readings that all observers get; distributions also get those in between."""
+
+
+class MetricsThread:
+    """Readings at the pace that the budget of CPU time allows, and at each scrape.
+
+    `lock` is that of the parts; `count_failure` is called with endpoint and reason of a reading that failed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        parts: Parts,
+        lock: threading.Lock,
+        count_failure: Callable[[str, str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.relay = Relay()
+        self.last: Reading | None = None
+        self._client = client
+        self._parts = parts
+        self._lock = lock
+        self._count_failure = count_failure
+        interval = settings.sampling_interval
+        self._pace = Pace(settings.sampling_budget, interval)
+        self._observing_seconds = min(OBSERVING_SECONDS, interval or OBSERVING_SECONDS)
+        self._observed_at = float("-inf")
+        self._last_success = 0.0
+        self._cpu_seconds = 0.0  # of this thread, up to the last reading
+        self._reader = SharedReader(
+            lambda: fetch_metrics(client, "", now, self._pace.is_fast),
+            self._publish,
+            self._process,
+            self._pace.next_interval,
+        )
+
+    def run(self) -> None:
+        """Read until `stop`."""
+        with closing(self._client):
+            self._reader.run()
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._reader.stop()
+
+    def fresh(self, timeout_seconds: float) -> AbstractContextManager[Callable[[], Reading | None]]:
+        """Ask for a reading that ends after this call, as `SharedReader.fresh` does."""
+        return self._reader.fresh(timeout_seconds)
+
+    def families(self) -> Iterable[Family]:
+        """Yield series about the readings."""
+        yield from self.relay.families()
+        # Absent before the first success: an age counted from 1970 means nothing.
+        yield Family.of(own.LAST_SUCCESS, [((), self._last_success)] if self._last_success else [])
+        yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
+
+    def _publish(self, reading: Reading) -> None:
+        self.last = reading
+        if reading.up:
+            self._last_success = reading.at
+        else:
+            self._count_failure("metrics", reading.reason)
+
+    def _process(self, reading: Reading) -> None:
+        if reading.up:
+            is_between = 0 <= reading.at - self._observed_at < self._observing_seconds - 0.001
+            with self._lock:
+                if is_between:
+                    self._parts.sample(self.relay.select(reading, self._parts.sampled), reading.at)
+                else:
+                    self._observed_at = reading.at
+                    self._parts.observe(self.relay.select(reading, self._parts.observed), reading.at)
+        cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
+        if reading.up:
+            self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic())
+        else:
+            self._pace.note_failure()
+
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
 """Closed set of values of the label `endpoint`; `poll` counts errors that escaped from the `poll` of a Poller."""
@@ -64,29 +168,31 @@ class Exporter:
         self._parts = Parts((*feeding, self.model_states, *logs, *optional, self.connections))
         self._lock = threading.Lock()
         self._page_lock = threading.Lock()  # for pages to be stored in the order in which they are made
-        self._histograms = HistogramStorage(
-            next((part for part in self._parts.all if isinstance(part, Distributions)), None),
-            StateFile(settings.state_file, settings.metrics_url) if settings.state_file else None,
+        self._distributions = next(
+            (part for part in self._parts.all if isinstance(part, Distributions)), None
         )
-        self._histograms.restore(now())
+        self._state_file: StateFile | None = None
+        if settings.state_file and self._distributions is not None:
+            self._state_file = StateFile(settings.state_file, settings.metrics_url)
+            stored = self._state_file.load()
+            if stored is not None:
+                self._distributions.restore(stored, now())
         self._stop = threading.Event()
         self._dropped = triton.UNREAD if settings.relay == "needed" else frozenset[str]()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._threads: list[threading.Thread] = []
         # One connection for each thread that polls.
-        metrics = triton_client(settings, settings.metrics_url, Client)
-        api = triton_client(settings, settings.triton, Client)
+        metrics = triton_client(settings, settings.metrics_url)
+        api = triton_client(settings, settings.triton)
         self._metrics_thread = MetricsThread(
             metrics, settings, self._parts, self._lock, self._count_failure, now
         )
-        interval = settings.state_interval
-        poller = ApiPoller(api, now, self._count_failure)
-        self._api_thread = ApiThread(poller, interval, self._parts, self._lock, self._stop)
+        self._poller = ApiPoller(api, now, self._count_failure)
 
     def start(self) -> None:
         """Start the threads; returns at once."""
         self._spawn("metrics", self._metrics_thread.run)
-        self._spawn("state", self._api_thread.run)
+        self._spawn("state", self._poll_api)
         for part in self._parts.all:
             if isinstance(part, Poller):
                 self._spawn(type(part).__name__, partial(self._poll_for_ever, part))
@@ -98,10 +204,13 @@ class Exporter:
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        with self._page_lock:
-            with self._lock:
-                histograms = self._histograms.current(self._now())
-            self._histograms.end(histograms)
+        if self._state_file is not None:
+            with self._page_lock:
+                with self._lock:
+                    models = self._models_to_store()
+                if models is not None:
+                    self._state_file.write(models, ended=True, to_disk=True)
+                self._state_file.close()
 
     def pages(self) -> Handler:
         """Return the handler of the server's requests."""
@@ -151,9 +260,16 @@ class Exporter:
                 known = page.render_own(chain(server, self._parts.families(self._now())))
                 if SCRAPE_TIMEOUT in request.headers and not page.names:
                     self.model_states.note_scrape()
-                histograms = self._histograms.current(self._now())
-            self._histograms.write(histograms)
+                models = self._models_to_store()
+            if self._state_file is not None and models is not None:
+                self._state_file.write(models)
         return known
+
+    def _models_to_store(self) -> Sequence[StoredModel] | None:
+        """Return what goes into the state file; None without one, or before Triton's counters were read."""
+        if self._state_file is None or self._distributions is None:
+            return None
+        return self._distributions.stored(self._now())
 
     def state(self, request: Request) -> Response:
         """Return every model with its state, since when, and why."""
@@ -171,11 +287,26 @@ class Exporter:
         up = reading.up and self.model_states.lifecycle.snapshot.api_failure != state.NOT_TRITON
         yield Family.single(state.UP, up)
         yield from self._metrics_thread.families()
-        yield Family.single(own.STATE_STORED, self._histograms.is_usable)
+        yield Family.single(own.STATE_STORED, self._state_file is not None and self._state_file.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
         failure_keys = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
         yield Family.of(own.SCRAPE_FAILURES, ((key, self._failures[key]) for key in failure_keys))
         yield Family.of(own.BUILD_INFO, [((installed_version("unknown"),), 1)])
+
+    def _poll_api(self) -> None:
+        """Poll Triton's API until stopped."""
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                snapshot = self._poller.poll()
+            except Exception:  # noqa: BLE001 - the boundary, as in `guarded`
+                _LOG.exception("a response of Triton's API could not be handled; this poll is lost")
+                self._count_failure("index", "bad_response")
+                snapshot = Snapshot(self._now(), api_failure="bad_response")
+            with self._lock:
+                self._parts.observe_snapshot(snapshot)
+            took = time.monotonic() - started
+            self._stop.wait(max(0.01, self.settings.state_interval - took, self._poller.pause_seconds))
 
     def _poll_for_ever(self, poller: Poller) -> None:
         while not self._stop.is_set():

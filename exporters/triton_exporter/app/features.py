@@ -1,17 +1,17 @@
-"""The parts of one exporter that its settings choose (interfaces: `app.parts`)."""
+"""The parts of one exporter that its settings choose (interfaces: `app.parts`), and their clients of Triton."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 
-from triton_exporter.app.settings import DoctorSettings, Settings
-from triton_exporter.app.triton_client import triton_client
+from triton_exporter.app.settings import DoctorSettings, Settings, TritonAccess
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.gpu import dcgm, native, nvml
 from triton_exporter.gpu.gpu_reading import GpuSource, SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.http.client import Client
+from triton_exporter.http.certificates import ReloadedTls
+from triton_exporter.http.client import Client, Limits
 from triton_exporter.lifecycle.expectations import ExpectedFile
 from triton_exporter.lifecycle.tracker import BackendFailures, Lifecycle
 from triton_exporter.lifecycle.triton_log import LogReader, LogTail
@@ -21,6 +21,12 @@ from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
 from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, TraceRate
+
+
+def triton_client(settings: TritonAccess, url: str, max_body_bytes: int | None = None) -> Client:
+    """Return a client of Triton; a body may have `max_body_bytes`, or else as many as the settings allow."""
+    limits = Limits(settings.timeout, max_body_bytes or settings.max_body_bytes)
+    return Client(url, limits, settings.triton_headers_file, ReloadedTls(settings.certificates))
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
@@ -38,16 +44,12 @@ def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[obje
     if settings.triton_log is not None:
         yield LogReader(LogTail(settings.triton_log), lifecycle, settings.state_interval)
     if settings.probe:
-        yield _prober(settings, lifecycle)
+        # Imported here: the official client is an extra that only probing needs.
+        from triton_exporter.probe.send import sender
+
+        send = sender(settings.triton, settings.probes, settings.triton_headers_file, settings.certificates)
+        yield Prober(settings.probes, lifecycle, send, random.random)
     yield BackendFailures(lifecycle)
-
-
-def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
-    # Imported here: the official client is an extra that only probing needs.
-    from triton_exporter.probe.send import sender
-
-    send = sender(settings.triton, settings.probes, settings.triton_headers_file, settings.certificates)
-    return Prober(settings.probes, lifecycle, send, random.random)
 
 
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
@@ -59,16 +61,15 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     is_traced = settings.otlp_listen is not None or settings.trace_file is not None
     mailbox = Mailbox() if is_traced else None
     histograms = Distributions(settings.bucket_bounds, mailbox, estimator=estimator)
-    return (histograms, estimator, *(_trace_parts(settings, mailbox) if mailbox else ()))
-
-
-def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
-    """Yield what puts traces into the mailbox, and what reads how many requests Triton traces."""
-    if settings.otlp_listen is not None:
-        yield TraceReceiver(*settings.otlp_listen, mailbox)
-    if settings.trace_file is not None:
-        yield TraceFiles(settings.trace_file, mailbox)
-    yield TraceRate(triton_client(settings, settings.triton, Client, MAX_SETTING_BYTES), mailbox)
+    parts: list[object] = [histograms, estimator]
+    if mailbox is not None:
+        if settings.otlp_listen is not None:
+            parts.append(TraceReceiver(*settings.otlp_listen, mailbox))
+        if settings.trace_file is not None:
+            parts.append(TraceFiles(settings.trace_file, mailbox))
+        # How many requests Triton traces.
+        parts.append(TraceRate(triton_client(settings, settings.triton, MAX_SETTING_BYTES), mailbox))
+    return tuple(parts)
 
 
 def gpu_parts(settings: DoctorSettings) -> tuple[Gpus, ...]:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.distribution.buckets import SIGNALS, Signal
 from triton_exporter.distribution.histogram import Binned, Curve
-from triton_exporter.distribution.stored import StoredModel
+from triton_exporter.distribution.state_file import StoredModel
 from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 

@@ -33,7 +33,7 @@ from triton_exporter.distribution.observations import (
     Trace,
     TracedIntervals,
 )
-from triton_exporter.distribution.stored import StoredModel
+from triton_exporter.distribution.state_file import StoredModel
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series

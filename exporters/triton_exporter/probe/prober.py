@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,10 +12,30 @@ from typing import Literal
 from triton_exporter.catalogue import probe
 from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot, claims
+
+_DEAD = re.compile(r"Stub process .*is not healthy")
+"""Answer of Triton's python backend for a model whose process has died, whatever the input.
+
+https://github.com/triton-inference-server/python_backend/blob/main/src/python_be.cc
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """One of the catalogue's RESULTS, the duration, and Triton's text unless it worked."""
+
+    result: str
+    seconds: float
+    text: str = ""
+
+    @property
+    def of_dead_process(self) -> bool:
+        """True if the model's process is dead, whether its input has ever worked or not."""
+        return self.result == "failed" and bool(_DEAD.search(self.text))
+
 
 MEMORY_SECONDS = 900.0
 """Time for which the counters of a model are shown after it was last ready."""

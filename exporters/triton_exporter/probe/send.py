@@ -21,10 +21,9 @@ from tritonclient.utils import (  # type: ignore[import-untyped]
 
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.certificates import Certificates
-from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.probe.prober import Send
+from triton_exporter.probe.prober import ProbeOutcome, Send
 from triton_exporter.snapshot import ModelVersion
 
 PROBE_HEADER = "x-tritonwatch-probe"

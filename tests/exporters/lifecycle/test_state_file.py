@@ -17,13 +17,19 @@ from hypothesis import strategies as st
 from exporters.distribution.test_distributions import REQUEST, M, body, shown
 from support.exporter import exporting
 from support.thorough import examples
-from triton_exporter.app.state_file import StateFile, StateFileInUseError
 from triton_exporter.catalogue import own
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
 from triton_exporter.distribution.observations import RecentGain
-from triton_exporter.distribution.stored import StoredModel, StoredState, decode_state, encode_state
+from triton_exporter.distribution.state_file import (
+    StateFile,
+    StateFileInUseError,
+    StoredModel,
+    StoredState,
+    decode_state,
+    encode_state,
+)
 from triton_exporter.exposition.parse import parse
 from tritonwatch.cli import main
 

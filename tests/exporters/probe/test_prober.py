@@ -18,10 +18,9 @@ from support.waiting import eventually
 from triton_exporter.catalogue import probe
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.probe.prober import MAX_AT_ONCE, RETRY_SECONDS, Prober
+from triton_exporter.probe.prober import MAX_AT_ONCE, RETRY_SECONDS, ProbeOutcome, Prober
 from triton_exporter.probe.send import PROBE_HEADER, REQUEST_ID, sender
 from triton_exporter.snapshot import (
     IndexEntry,

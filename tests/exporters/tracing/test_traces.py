@@ -31,10 +31,10 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.distribution.observations import Agreement
 from triton_exporter.exposition.parse import parse
 from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
-from triton_exporter.tracing.agreement import Agreement
 from triton_exporter.tracing.otlp import (
     Assembler,
     OtlpError,
