@@ -10,9 +10,9 @@ from dataclasses import asdict
 
 from triton_exporter.common.options import adder
 from triton_exporter.common.problem import Problem
-from triton_slo.convert import openslo, sloth, writing
-from triton_slo.convert.entry import Entry, documents
-from triton_slo.convert.ledger import Ledger
+from triton_slo.convert import openslo, sloth
+from triton_slo.convert.parts import Entry, Ledger, documents
+from triton_slo.objective import writing
 from triton_slo.objective.model import Objective, Rolling
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.problem import Problem
-from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator
 from triton_slo.indicators.histograms import TimedIndicator
 from triton_slo.lint import Surroundings, findings
+from triton_slo.objective import writing
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.objective.reading import read
 

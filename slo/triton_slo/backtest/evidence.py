@@ -12,12 +12,12 @@ import numpy as np
 from triton_slo.artifact import Options
 from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
 from triton_slo.backtest.history import History, HistoryError
-from triton_slo.convert.writing import plain
 from triton_slo.estimate import Unmeasured, fed_groups, unmeasured
 from triton_slo.group_status import GroupStatus
 from triton_slo.names import GROUPING
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
+from triton_slo.objective.writing import plain
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus
 

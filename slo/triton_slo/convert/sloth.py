@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_slo import names
-from triton_slo.convert import building, queries
-from triton_slo.convert.entry import Entry, EntryError
-from triton_slo.convert.ledger import Ledger
+from triton_slo.convert import parts, queries
+from triton_slo.convert.parts import Entry, EntryError, Ledger
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
 
 VERSION = "prometheus/v1"
@@ -86,7 +85,7 @@ class _Slo:
     def objective(self, window: str, taken: set[str]) -> Objective | None:
         """Return the objective, or None where it is left out (and reported)."""
         wanted = self.entry.need("name")
-        name = building.name(self.ledger, wanted, f"{self.service}-{wanted.text()}", taken)
+        name = parts.name(self.ledger, wanted, f"{self.service}-{wanted.text()}", taken)
         target = self.entry.need("objective")
         sli = self.entry.need("sli")
         indicator, group_by, where = self._indicator(sli)
@@ -96,7 +95,7 @@ class _Slo:
         description = self.entry.get("description")
         data = {
             "name": name,
-            "description": building.joined_description([description.text()] if description else []),
+            "description": parts.joined_description([description.text()] if description else []),
             "owner": owner,
             "target": round(target.number() / 100, 12),
             "window": window,
@@ -104,7 +103,7 @@ class _Slo:
             "indicator": indicator,
             **self._alerting(labels),
         }
-        return building.objective(self.ledger, self.entry, data, {"target": target, **where})
+        return parts.objective(self.ledger, self.entry, data, {"target": target, **where})
 
     def _indicator(self, sli: Entry) -> tuple[dict[str, str] | None, tuple[str, ...], dict[str, Entry]]:
         events = sli.get("events")
@@ -132,7 +131,7 @@ class _Slo:
         if entries:
             first = next(iter(entries.values()))
             self.ledger.noted(first, "labels are put on alerts only, not on recorded series")
-        labels, owner = building.alert_labels(self.ledger, entries)
+        labels, owner = parts.alert_labels(self.ledger, entries)
         return {"service": self.service, **labels}, owner
 
     def _alerting(self, labels: dict[str, str]) -> dict[str, Any]:
@@ -140,8 +139,8 @@ class _Slo:
         if alerting is None:
             return {"labels": labels}
         enabled = [urgency for urgency in _EXPECTED if not self._disabled(alerting, urgency)]
-        more, _ = building.alert_labels(self.ledger, alerting.mapping("labels"))
-        noted = building.alert_annotations(self.ledger, alerting.mapping("annotations"))
+        more, _ = parts.alert_labels(self.ledger, alerting.mapping("labels"))
+        noted = parts.alert_annotations(self.ledger, alerting.mapping("annotations"))
         settings: dict[str, Any] = {}
         for urgency in enabled:
             for field, values in self._of_tiers(alerting, urgency).items():
@@ -150,7 +149,7 @@ class _Slo:
                     settings.setdefault(field, {}).update(dict.fromkeys(tiers, values))
         name = alerting.get("name")
         if name is not None and name.text() and enabled:
-            settings["name"] = building.label_name(self.ledger, name, name.text())
+            settings["name"] = parts.label_name(self.ledger, name, name.text())
         if not enabled:
             settings["enabled"] = False
         elif len(enabled) < len(_EXPECTED):
@@ -180,10 +179,10 @@ class _Slo:
         if given is not None and given.text() in names.SEVERITIES:
             del entries["severity"]
             severity = given.text() if given.text() != _EXPECTED[urgency] else ""
-        labels, owner = building.alert_labels(self.ledger, entries)
-        annotations = building.alert_annotations(self.ledger, alert.mapping("annotations"))
+        labels, owner = parts.alert_labels(self.ledger, entries)
+        annotations = parts.alert_annotations(self.ledger, alert.mapping("annotations"))
         return {
             "severities": severity,
-            "labels": labels | ({f"{building.ORIGINAL}owner": owner} if owner else {}),
+            "labels": labels | ({f"{parts.ORIGINAL}owner": owner} if owner else {}),
             "annotations": annotations,
         }

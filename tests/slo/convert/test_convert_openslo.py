@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from support.conversion import convert, converted
 from support.tools import promtools
-from triton_slo.convert import writing
+from triton_slo.objective import writing
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main

@@ -17,9 +17,9 @@ from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_
 from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
-from triton_slo.convert import writing
 from triton_slo.group_status import version_name
 from triton_slo.lint import Surroundings
+from triton_slo.objective import writing
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
 from triton_slo.prometheus import Prometheus

@@ -1,16 +1,22 @@
-"""YAML as written: every value with its file, line and path, and whether it was read.
+"""What both formats share: YAML as written, findings, and the parts of objectives.
 
-What was not read when a conversion ends was not understood, and is reported: nothing is dropped in silence.
+Every value of a file is an `Entry` with its file, line and path, and whether it was read. What was not read when a
+conversion ends was not understood, and is reported: nothing is dropped in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from triton_exporter.common.problem import Problem
-from triton_slo import yaml_text
+from triton_slo import problem_words, yaml_text
+from triton_slo.objective.model import RESERVED_LABELS, Objective
 from triton_slo.yaml_text import duplicate_keys
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -178,3 +184,145 @@ def documents(file: str, text: str) -> Iterator[Entry | Problem]:
         yield from duplicate_keys(file, node)
         for document in (isinstance(node, yaml.SequenceNode) and node.value) or [node]:
             yield Entry(file, document)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Findings of one conversion, in the order in which they are added.
+
+    `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each states what was
+    done instead. `notes` are choices that lose nothing.
+    """
+
+    mistakes: list[Problem] = field(default_factory=list)
+    losses: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+
+    def wrong(self, entry: Entry, reason: str, fix: str = "") -> None:
+        """Add a mistake in the input."""
+        self.mistakes.append(_finding(entry, reason, fix))
+
+    def lost(self, entry: Entry, reason: str, instead: str) -> None:
+        """Add what cannot be expressed, and what was done instead."""
+        self.losses.append(_finding(entry, f"{reason}; instead: {instead}"))
+
+    def dropped(self, parent: Entry, field: str, reason: str, instead: str = "left out") -> None:
+        """Add the loss of a text field, if it is there. Raises EntryError on anything but a text."""
+        member = parent.get(field)
+        if member is not None:
+            member.text()
+            self.lost(member, reason, instead)
+
+    def noted(self, entry: Entry, reason: str) -> None:
+        """Add a choice that loses nothing."""
+        self.notes.append(_finding(entry, reason))
+
+    def unread(self, entry: Entry) -> None:
+        """Add the loss of everything in a document that the conversion did not read."""
+        for unread in entry.unread():
+            self.lost(unread, "not known, or of no use here", "left out")
+
+
+def _finding(entry: Entry, reason: str, fix: str = "") -> Problem:
+    return Problem(entry.place, f"{entry.path}: {reason}" if entry.path else reason, fix)
+
+
+ORIGINAL = "original_"
+"""Before the name of a label or an annotation that the rules set themselves."""
+_MAX_NAME = 63
+_MAX_TEXT = 2000
+_SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", "dashboard_url"})
+
+
+def slug(text: str) -> str:
+    """Return the text in small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_NAME].rstrip("-")
+
+
+def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
+    """Return a free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
+    plain = slug(wanted)
+    if not plain:
+        ledger.lost(entry, f"nothing of {wanted!r} can be in an objective's name", "the SLO is left out")
+        return ""
+    free, count = plain, 1
+    while free in taken:
+        count += 1
+        free = f"{plain[: _MAX_NAME - len(str(count)) - 1]}-{count}"
+    taken.add(free)
+    if free != wanted:
+        ledger.noted(entry, f"{wanted!r} cannot be, or already is, an objective's name: it is named {free}")
+    return free
+
+
+def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str, str], str]:
+    """Return labels for alerts, and the owner if a label names one; those that the rules set get another name."""
+    labels: dict[str, str] = {}
+    owner = ""
+    for key, entry in entries.items():
+        value = _label_text(ledger, entry)
+        if key == "owner":
+            owner = value[:200]
+        elif key in RESERVED_LABELS:
+            labels[f"{ORIGINAL}{key}"] = value
+            ledger.noted(
+                entry,
+                f"the rules set the label {key} themselves: kept as {ORIGINAL}{key}, for routes to match",
+            )
+        else:
+            labels[label_name(ledger, entry, key)] = value
+    return labels, owner
+
+
+def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Return annotations for alerts; those that ours have already get another name."""
+    texts: dict[str, str] = {}
+    for key, entry in entries.items():
+        value = _label_text(ledger, entry)
+        if "{{" in value:
+            ledger.lost(entry, "annotations are never run as templates", "alerts show it as it is written")
+        wanted = f"{ORIGINAL}{key}" if key in _SET_ANNOTATIONS else key
+        if wanted != key:
+            ledger.noted(entry, f"alerts write the annotation {key} themselves: kept as {wanted}")
+        texts[label_name(ledger, entry, wanted)] = value
+    return texts
+
+
+def label_name(ledger: Ledger, entry: Entry, key: str) -> str:
+    """Return the nearest name that a label, an annotation or an alert can have."""
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", key).lstrip("_")
+    if not plain or plain[0].isdigit():
+        plain = f"label_{plain}"
+    if plain != key:
+        ledger.noted(entry, f"{key!r} is not a name in Prometheus: kept as {plain}")
+    return plain
+
+
+def _label_text(ledger: Ledger, entry: Entry) -> str:
+    if entry.is_list:
+        value = ",".join(item.text() for item in entry.items())
+        ledger.lost(entry, "a label has one value", f"joined to {value!r}")
+    else:
+        value = entry.text()
+    if len(value) > _MAX_TEXT:
+        ledger.lost(entry, f"longer than {_MAX_TEXT} characters", "cut there")
+    return value[:_MAX_TEXT]
+
+
+def objective(
+    ledger: Ledger, whole: Entry, data: Mapping[str, Any], where: Mapping[str, Entry]
+) -> Objective | None:
+    """Return the objective, or None with the reason at the entry that its field came from (`where`)."""
+    try:
+        return Objective.model_validate(dict(data))
+    except ValidationError as error:
+        for detail in problem_words.without_consequences(error.errors()):
+            path = ".".join(str(step) for step in detail["loc"])
+            entry = next((place for field, place in where.items() if path.startswith(field)), whole)
+            ledger.lost(entry, problem_words.reason(detail), "the SLO is left out")
+    return None
+
+
+def joined_description(parts: Iterable[str]) -> str:
+    """Return a description of what is there, no longer than one may be."""
+    return " ".join(part.strip() for part in parts if part.strip())[:_MAX_TEXT]
