@@ -17,20 +17,20 @@ from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_slo.artifact import Options
-from triton_slo.backtest import incident
-from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
 from triton_slo.backtest.history import (
     History,
     HistoryError,
     NoSeriesError,
+    excluded_spans,
+    fetch,
     from_csv,
     from_npz,
+    records_from,
     to_csv,
     to_npz,
 )
-from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.replay import Replayed
-from triton_slo.backtest.report import Report, backtest
+from triton_slo.backtest.report import IncidentError, LabelledIncident, Report, backtest, read_incidents
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
@@ -140,7 +140,7 @@ def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
     if not path:
         return ()
     try:
-        return incident.from_csv(text_of(Path(path)))
+        return read_incidents(text_of(Path(path)))
     except IncidentError as error:
         raise CommandError(f"--incidents {path}: {error}") from error
 

@@ -13,8 +13,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text, utc_text
 from triton_slo.amounts import budget_left
 from triton_slo.backtest.replay import Episode
-from triton_slo.backtest.report import Report, resolution
-from triton_slo.backtest.score import Score
+from triton_slo.backtest.report import Report, Score, resolution
 from tritonwatch.tables.fitted import Column, Fitted
 
 

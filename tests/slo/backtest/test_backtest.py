@@ -21,12 +21,9 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
 from triton_slo import rules
 from triton_slo.artifact import Options
-from triton_slo.backtest.fetch import fetch
-from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
-from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
+from triton_slo.backtest.history import COLUMNS, History, fetch, to_csv, to_npz
 from triton_slo.backtest.replay import Episode, Replayed
-from triton_slo.backtest.report import Report
-from triton_slo.backtest.score import Score
+from triton_slo.backtest.report import INCIDENT_COLUMNS, Report, Score
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, query_ranges

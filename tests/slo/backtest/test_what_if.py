@@ -12,9 +12,16 @@ from support import history
 from support.history import END
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.history import History, HistoryError
-from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
+from triton_slo.backtest.what_if import (
+    Evidence,
+    GroupOutcome,
+    WhatIf,
+    events_key,
+    is_part_of,
+    read_evidence,
+    what_if,
+)
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access

@@ -13,10 +13,17 @@ from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, parse_seconds, time_text
 from triton_exporter.common.problem import Problem
-from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.replay import Episode
-from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
+from triton_slo.backtest.what_if import (
+    Evidence,
+    GroupOutcome,
+    WhatIf,
+    events_key,
+    is_part_of,
+    read_evidence,
+    what_if,
+)
 from triton_slo.group_status import version_name
 from triton_slo.lint import Surroundings
 from triton_slo.objective import writing
