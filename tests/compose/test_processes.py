@@ -8,15 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
 import pytest
+import requests
 
+from support.loopback import free_ports
 from support.repository import Repository
 from support.triton import live_triton
 from tritonwatch.local.process import Child, Guard, describe_exit, last_lines
-from tritonwatch.local.triton import environment
+from tritonwatch.local.triton import (
+    MOST_ABORTS,
+    CannotStartError,
+    TritonPorts,
+    TritonServer,
+    environment,
+)
 
 PARENT = """
 import subprocess, sys, time
@@ -110,6 +119,29 @@ def test_a_triton_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None
         server.kill()
 
         assert [False] == [path.exists() for path in shared]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("aborts", [1, 3])
+def test_a_triton_that_aborts_at_start_is_started_again(tmp_path: Path, aborts: int) -> None:
+    """As Triton 2.51 does now and then while a Python model fails to load; not for ever."""
+
+    class Aborting(TritonServer):
+        def command(self) -> list[str]:
+            counted = (
+                f"echo >>{tmp_path}/starts; [ $(wc -l <{tmp_path}/starts) -gt {aborts} ] || kill -ABRT $$"
+            )
+            return ["sh", "-c", f'{counted}; exec "$0" "$@"', *super().command()]
+
+    (tmp_path / "models").mkdir()
+    server = Aborting(tmp_path / "models", tmp_path, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        with pytest.raises(CannotStartError) if aborts > MOST_ABORTS else nullcontext():
+            server.wait_live()
+            assert requests.get(f"{server.http_url}/v2/health/live", timeout=5).ok
+    finally:
+        server.kill()
 
 
 def test_triton_embeds_the_python_that_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class RecipeServers:
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,  # beside all other tests
         )
 
 

@@ -837,14 +837,11 @@ def kill_triton(check: Check) -> None:
 def _killed_alone(server: TritonServer) -> Iterator[None]:
     """Kill the server only, as the kernel does when memory runs out; after the block, what it leaves."""
     assert server.process is not None
-    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     os.kill(server.process.pid, signal.SIGKILL)
     try:
         yield
     finally:
         server.kill()
-        for region in set(re.findall(r"/\S+/triton_python_backend_shm_region_\S+", maps)):
-            Path(region).unlink(missing_ok=True)
 
 
 def _lives(process: Path) -> bool:

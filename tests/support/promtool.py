@@ -20,7 +20,7 @@ Answer = list[tuple[dict[str, str], float]]
 """Labels and value of each series."""
 
 
-def promtool(tool: Path, *words: str | Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+def promtool(tool: Path, *words: str | Path, timeout: float = 580) -> subprocess.CompletedProcess[str]:
     """Run a promtool to its end."""
     return subprocess.run([tool, *words], capture_output=True, text=True, timeout=timeout)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import re
 import shutil
 import signal
 import socket
@@ -17,11 +16,16 @@ import subprocess
 import sys
 import sysconfig
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import requests
+
+MOST_ABORTS = 2
+"""Aborts at start after which Triton is started again."""
+_ABORTS = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
 class CannotStartError(Exception):
@@ -56,6 +60,11 @@ class TritonServer:
     environment: Mapping[str, str] = field(default_factory=dict)
     auto_complete: bool = True
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    shared_memory: str = field(init=False)
+    """What the names of its python backend's regions in /dev/shm begin with."""
+
+    def __post_init__(self) -> None:
+        self.shared_memory = f"triton_python_backend_shm_region_{uuid.uuid4().hex[:8]}_"
 
     @property
     def http_url(self) -> str:
@@ -75,6 +84,7 @@ class TritonServer:
             str(wheel_folder() / "bin" / "tritonserver"),
             f"--model-repository={self.repository}",
             f"--backend-directory={self.directory / 'backends'}",
+            f"--backend-config=python,shm-region-prefix-name={self.shared_memory}",
             "--exit-on-error=false",
             f"--model-control-mode={self.control}",
             f"--http-address={self.address}",
@@ -106,11 +116,20 @@ class TritonServer:
             )
 
     def wait_live(self, timeout_seconds: float = 60.0) -> None:
-        """Wait until the HTTP API and the metrics port respond, which is after all loads at start."""
+        """Wait until the HTTP API and the metrics port respond, which is after all loads at start.
+
+        Now and then Triton aborts while one Python model fails to load beside others (a lock in shared memory,
+        triton-inference-server/server#8882): it is started again, as Kubernetes would.
+        """
         deadline = time.monotonic() + timeout_seconds
+        aborts = 0
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
-                raise CannotStartError(f"tritonserver ended while starting; see {self.log}")
+                aborts += 1
+                if self.process is None or self.process.returncode not in _ABORTS or aborts > MOST_ABORTS:
+                    raise CannotStartError(f"tritonserver ended while starting; see {self.log}")
+                self.kill()
+                self.start()
             with contextlib.suppress(requests.RequestException):
                 urls = (f"{self.http_url}/v2/health/live", self.metrics_url)
                 if all(requests.get(url, timeout=2).ok for url in urls):
@@ -135,21 +154,11 @@ class TritonServer:
         """End the server and its stubs at once, and delete their shared memory, which would stay allocated."""
         if self.process is None:
             return
-        shared = _shared_memory(self.process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for region in shared:
+        for region in Path("/dev/shm").glob(f"{self.shared_memory}*"):  # noqa: S108 - where Triton puts them
             region.unlink(missing_ok=True)
-
-
-def _shared_memory(pid: int) -> set[Path]:
-    """Return the python backend's regions that a server has mapped: one or more of 1 MiB for each instance."""
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
-    except OSError:  # it has ended already
-        return set()
-    return {Path(path) for path in re.findall(r"/\S+/triton_python_backend_shm_region_\S+", maps)}
 
 
 def port_is_free(port: int) -> bool:

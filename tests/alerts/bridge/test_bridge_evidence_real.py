@@ -6,7 +6,7 @@ Only Slack is a stand-in, which refuses what Slack's reference says it refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
@@ -25,7 +25,6 @@ from triton_slo.bridge_series import EVIDENCE_SOURCES
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.local.process import Child
-from tritonwatch.local.triton import CannotStartError
 
 pytestmark = pytest.mark.real
 
@@ -68,30 +67,16 @@ def posting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The stack, once both pages are posted with their charts."""
     with ExitStack() as ended:
         slack = ended.enter_context(SlackServer(Workspace()))
-        stack = _started(tmp_path_factory, partial(_Posting, *request.param, slack))
+        stack = _Posting(*request.param, slack, tmp_path_factory.mktemp("posting"))
         ended.callback(stack.stop)
+        for _ in stack.start():
+            pass
         load = LoadGenerator(stack.triton.http_url)
         load.start()
         ended.callback(load.stop)
         for model in ("broken", "saturated"):
             eventually(partial(_page, stack, model), lambda: _shown(stack), 120)
         yield stack
-
-
-def _started(folders: pytest.TempPathFactory, make: Callable[[Path], _Posting]) -> _Posting:
-    for last in (False, False, True):
-        stack = make(folders.mktemp("posting"))
-        try:
-            for _ in stack.start():
-                pass
-        except CannotStartError:
-            # On a busy machine Triton 2.51 aborts now and then when a Python model fails while others load.
-            stack.stop()
-            if last:
-                raise
-        else:
-            break
-    return stack
 
 
 def _page(stack: _Posting, model: str) -> Posted | None:
