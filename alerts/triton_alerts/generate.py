@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triton_alerts import alertmanager, rules
 from triton_alerts.catalogue import FAMILIES
-from triton_slo import rulefile
+from triton_slo import artifact
 from triton_slo.artifact import Artifact, Options
 
 
@@ -21,5 +21,5 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 def _rules(family: str, options: Options) -> Artifact:
     group = rules.group(family, FAMILIES[family], options)
     return Artifact(
-        "rules", f"triton-{family}.yml", rulefile.render([group], f"triton-{family}", options.format)
+        "rules", f"triton-{family}.yml", artifact.render([group], f"triton-{family}", options.format)
     )

@@ -15,9 +15,8 @@ from triton_alerts.catalogue import unknown
 from triton_exporter.catalogue import METRICS
 from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo import links, names
-from triton_slo.artifact import Options
+from triton_slo.artifact import Group, Options, Rule
 from triton_slo.promql import Matchers
-from triton_slo.rulefile import Group, Rule
 
 _FIRST_SCRAPE_SECONDS = 15.0
 """Prometheus updates its targets every 5 s, whatever the scrape interval. After its start it has none for 5 s, or

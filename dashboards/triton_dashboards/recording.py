@@ -14,7 +14,7 @@ from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import duration_text
-from triton_slo.artifact import Options
+from triton_slo.artifact import Group, Options, Rule, render
 from triton_slo.names import (
     BECAME_READY,
     COUNTED_TWICE,
@@ -30,7 +30,6 @@ from triton_slo.names import (
     step_traffic,
 )
 from triton_slo.promql import Matchers, parse_selector
-from triton_slo.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
 _JOB_LABELS = ("cluster", "job")

@@ -1,8 +1,9 @@
-"""Burn rates, budgets and shares as people read them, everywhere in one notation."""
+"""Burn rates, budgets, shares and causes as people read them, everywhere in one notation."""
 
 from __future__ import annotations
 
 import math
+import re
 
 WHOLE_PERIOD = 0.95
 """The share of a period from which on its data count as complete: the first minutes of a group are idle."""
@@ -27,3 +28,15 @@ def ratio(value: float | None) -> str:
     missing = (1 - value) * 100
     digits = max(2, math.ceil(-math.log10(missing))) if missing > 1e-9 else 2
     return f"{value:.{digits}%}"
+
+
+_KIND = r"\b(?:state|failure):"
+_NO_ANSWER = ("state:unknown", "Triton does not answer")
+"""A cause whose name does not explain itself, and its words."""
+WORDS = f'reReplaceAll "{_NO_ANSWER[0]}" "{_NO_ANSWER[1]}" | reReplaceAll `{_KIND}` "" | reReplaceAll "_" " "'
+"""The end of a pipeline in a template of Alertmanager that writes causes as `cause_words` does."""
+
+
+def cause_words(cause: str) -> str:
+    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    return re.sub(_KIND, "", cause.replace(*_NO_ANSWER)).replace("_", " ")

@@ -16,12 +16,12 @@ from statistics import NormalDist
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import alert_settings, links, names
 from triton_slo.alert_settings import Tunable
+from triton_slo.artifact import Group, Rule
 from triton_slo.fields import error_budget
 from triton_slo.objective.exclusion import active_exclusions
 from triton_slo.objective.model import SUSTAINABLE, Objective, Override, Tier
 from triton_slo.plan import Plan, canonical
 from triton_slo.promql import Matchers, by, indent, number, on
-from triton_slo.rulefile import Group, Rule
 
 LONG_INTERVAL = "4m"
 """Time between two samples of what long windows read. A value is read for five minutes after its evaluation."""

@@ -23,7 +23,7 @@ from triton_alerts.generate import artifacts
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
-from triton_slo import names, rulefile
+from triton_slo import artifact, names
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
@@ -156,7 +156,7 @@ def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None
 def rules(options: Options, name: str) -> list[dict[str, Any]]:
     """Return the rules of one alert."""
     own = [alert for alert in ALERTS if alert.name == name]
-    rule_file = rulefile.render([alert_rules.group("own", own, options)], "own", options.format)
+    rule_file = artifact.render([alert_rules.group("own", own, options)], "own", options.format)
     [group] = yaml.safe_load(rule_file)["groups"]
     return list(group["rules"] or ())
 

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from triton_exporter.common.duration import in_words, time_text
 from triton_exporter.common.printable import printable
-from triton_slo.amounts import budget_left, burn_rate, ratio
-from triton_slo.causes import cause_words
+from triton_slo.amounts import budget_left, burn_rate, cause_words, ratio
 from triton_slo.estimate import uncertainties
 from triton_slo.group_status import (
     SHOWN_WINDOWS,

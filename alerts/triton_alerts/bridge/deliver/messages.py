@@ -43,7 +43,7 @@ from triton_alerts.bridge.text import (
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.causes import cause_words
+from triton_slo.amounts import cause_words
 from triton_slo.names import ALERTS, GROUPING, SLO
 
 Block = dict[str, Any]

@@ -11,7 +11,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.load_failures import NOT_LISTED, classify
-from triton_slo.causes import cause_words
+from triton_slo.amounts import cause_words
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 from triton_slo.rules import action

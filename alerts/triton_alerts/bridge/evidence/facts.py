@@ -28,8 +28,7 @@ from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
-from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate
-from triton_slo.causes import cause_words
+from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate, cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
 from triton_slo.prometheus import Prometheus, Series
