@@ -31,8 +31,11 @@ if [ ! -s "$dir/web_config.yml" ]; then
     if "$python" -c 'import bcrypt' 2>/dev/null; then
         "$python" -c "$hash" <"$dir/stack_password" | keep web_config.yml
     else
-        docker compose -f "$here/docker-compose.yml" run --rm -T --quiet-pull --entrypoint python generator -c "$hash" \
-            <"$dir/stack_password" | keep web_config.yml
+        # Built before it runs: while `run` builds, the progress would be part of what it prints.
+        compose="docker compose -f $here/docker-compose.yml"
+        docker image inspect "$($compose config --images generator)" >/dev/null 2>&1 || $compose build generator >&2
+        made=$($compose run --rm -T --quiet-pull --entrypoint python generator -c "$hash" <"$dir/stack_password")
+        printf '%s\n' "$made" | keep web_config.yml
     fi
 fi
 touch "$dir/slack_bot_token"

@@ -121,6 +121,8 @@ def _python_local(docker: Engine, base: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (base / "usr/bin/python").symlink_to("python3")
+    # As in the image of Docker Hub, pip installs for the whole system.
+    next(base.glob("usr/lib/python3*/EXTERNALLY-MANAGED")).unlink()
     certificates = "etc/ssl/certs/ca-certificates.crt"
     shutil.copy(Path("/") / certificates, base / certificates)
     if Path("/etc/pip.conf").exists():
