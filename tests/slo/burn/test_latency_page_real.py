@@ -20,7 +20,6 @@ from support.sleeper import write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state
-from triton_exporter.distribution.buckets import Buckets
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
@@ -69,11 +68,10 @@ def test_a_slow_tail_on_a_stock_triton_pages_for_its_version_only(tmp_path: Path
         for artifact in artifacts([OBJECTIVE], OPTIONS)
         if artifact.part == "rules"
     }
-    buckets = Buckets(thresholds={"request": (0.5,)})
     with (
         live_triton(tmp_path / "models", tmp_path) as triton,
         exporting(
-            triton.http_url, triton.metrics_url, buckets=buckets, sampling_interval_seconds=None
+            triton.http_url, triton.metrics_url, buckets_from={"request": (0.5,)}, sampling_interval=None
         ) as exporter,
         history.serve(
             "", tmp_path / "p", rules=rules, scrape=exporter.url.removeprefix("http://")

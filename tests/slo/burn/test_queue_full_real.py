@@ -94,7 +94,7 @@ def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues
             server.http_url,
             server.metrics_url,
             otlp_listen=("127.0.0.1", port),
-            sampling_interval_seconds=1.0,  # too long to estimate how the requests of the untraced model spread
+            sampling_interval=1.0,  # too long to estimate how the requests of the untraced model spread
         ) as exporter,
         history.serve("", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")) as url,
         Prometheus(Access(url)) as client,
