@@ -1,10 +1,17 @@
-"""Run 27 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
+"""Run 31 scenarios on our rules, the real Sloth's and Pyrra's shape; writes docs/slo-proof.md.
+
+Without Go, Sloth's shape stands in for Sloth, and the page is not written.
+"""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from slo.slo_scenarios import FACTS, OWN, PAUSES, run
+from bench.bench_beside_sloth import SLOTH_BUDGET, real_sloth
+from slo.slo_scenarios import FACTS, OWN, PAUSES, STEP, run
 from slo.slo_table import ENGINES, late, table, true_budget
 from support.tools import ROOT
 
@@ -14,13 +21,19 @@ Sloth pages, and our long windows miss 0.8 % of the first failures that a server
 
 
 @pytest.mark.timeout(3600)
-def test_no_engine_is_better() -> None:
+def test_no_engine_is_better(tmp_path: Path) -> None:
     """No alert is missed, false or late after its incident, and none is later than Sloth's except where listed."""
-    scenarios = FACTS + OWN
-    outcomes = {engine: run(engine, scenarios) for engine in ENGINES}
-    paused = {engine: run(engine, PAUSES) for engine in ENGINES}
+    scenarios, real = FACTS + OWN, {}
+    if shutil.which("go"):
+        real = {"Sloth": (real_sloth(tmp_path), SLOTH_BUDGET)}
+    outcomes = {engine: run(engine, scenarios, STEP, real.get(engine)) for engine in ENGINES}
+    paused = {engine: run(engine, PAUSES, STEP, real.get(engine)) for engine in ENGINES}
     text = table(scenarios, outcomes, PAUSES, paused)
-    (ROOT / "docs" / "slo-proof.md").write_text(text)
+    print(text)
+    if real:
+        (ROOT / "docs" / "slo-proof.md").write_text(text)
+    else:
+        print("no Go here: Sloth's shape was played instead of Sloth, and docs/slo-proof.md is not written")
 
     for scenario, ours, sloth in zip(scenarios, outcomes["tritonwatch"], outcomes["Sloth"], strict=True):
         if scenario.expected == "nothing":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -123,6 +124,43 @@ def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
             for source in ("sampled_mean", "decomposed")
         ]
         assert 1 == sum(feeding)
+
+
+def test_a_histogram_is_of_one_moment_and_never_shrinks(server: TritonServer) -> None:
+    """While requests and a reload go on, every page has count = +Inf and rising buckets; a restart resets all."""
+    settings = Settings(triton=server.http_url, triton_metrics=server.metrics_url)
+
+    def histogram(page: ScrapedPage) -> list[float]:
+        """Return the buckets of a page, the lowest first; the last one is that of all requests."""
+        buckets = {
+            float(dict(labels)["le"]): value
+            for labels, value in page.series(state.REQUEST_DURATION.bucket).items()
+            if dict(labels)["model"] == "mixed"
+        }
+        values = [buckets[le] for le in sorted(buckets)]
+        assert values == sorted(values)
+        assert values[-1] == count(page, "mixed")
+        return values
+
+    with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
+        exporter.wait(lambda page: count(page, "mixed") is not None)
+        pages = [histogram(exporter.scrape())]
+        with ThreadPoolExecutor(1) as pool:
+            sleeps = [0.002, 0.03, 0.3] * 8
+            for sent in (pool.submit(send, server, "mixed", sleeps, 3) for _ in range(2)):
+                while not sent.done():
+                    pages.append(histogram(exporter.scrape()))
+                assert {200: len(sleeps)} == sent.result()
+                assert 200 == control(server, "unload", "mixed")
+                assert 200 == control(server, "load", "mixed")
+        page = exporter.wait(lambda page: count(page, "mixed") == 2 * len(sleeps))
+        pages.append(histogram(page))
+    for before, after in itertools.pairwise(pages):
+        assert all(old <= new for old, new in zip(before, after, strict=True))
+    assert len(pages) > 20
+    with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
+        exporter.wait(lambda page: count(page, "mixed") is not None)
+        assert {0.0} == set(histogram(exporter.scrape()))
 
 
 def test_default_buckets_have_a_stated_error(server: TritonServer) -> None:
