@@ -17,11 +17,11 @@ from triton_slo import estimate, names
 from triton_slo.amounts import budget_left, burn_rate
 from triton_slo.canary import Comparison, EventCount, Verdict, compare
 from triton_slo.fields import error_budget
-from triton_slo.group_status import GroupStatus, burns, either_way
+from triton_slo.group_status import GroupStatus, either_way
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.histograms import WRONG_SETTINGS
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
-from triton_slo.prometheus import WARNS, Prometheus, Sample, Series
+from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.promql import Matchers
 
 
@@ -112,11 +112,10 @@ def read_ages(prometheus: Prometheus, at: float | None = None) -> Ages:
 def read_firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
     """Return the burn alerts that fire now, as Prometheus evaluates them."""
     matchers = f'alertstate="firing", {names.COMPONENT}="slo", {names.TIER}!=""'
-    return tuple(_firing(sample) for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at))
-
-
-def _firing(sample: Sample) -> Firing:
-    return Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
+    return tuple(
+        Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
+        for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at)
+    )
 
 
 def read_ready_servers(
@@ -143,23 +142,23 @@ def read_slices(
     prometheus: Prometheus, slo: str, group: Mapping[str, str], start: float, end: float
 ) -> tuple[EventCount, ...]:
     """Return recorded events of one model version (or other group), slice by slice; empty when there are none."""
-    first = start + COMPARISON_SLICE_SECONDS
+    matchers, step = Matchers(), COMPARISON_SLICE_SECONDS
+    for label, value in {**group, names.SLO: slo}.items():
+        matchers = matchers.equal(label, value)
     bad, total = (
-        _by_time(prometheus.range(_events_query(slo, group, event), first, end, COMPARISON_SLICE_SECONDS))
+        {
+            at: value
+            for series in prometheus.range(
+                f"sum (increase({names.COUNTER}{matchers.equal(names.EVENT, event)}[{round(step)}s]))",
+                start + step,
+                end,
+                step,
+            )
+            for at, value in zip(series.times, series.values, strict=True)
+        }
         for event in (names.ERROR, names.TOTAL)
     )
     return tuple(EventCount(min(bad.get(at, 0.0), events), events) for at, events in sorted(total.items()))
-
-
-def _events_query(slo: str, group: Mapping[str, str], event: str) -> str:
-    matchers = Matchers()
-    for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
-        matchers = matchers.equal(label, value)
-    return f"sum (increase({names.COUNTER}{matchers}[{round(COMPARISON_SLICE_SECONDS)}s]))"
-
-
-def _by_time(recorded: Sequence[Series]) -> dict[float, float]:
-    return {at: value for series in recorded for at, value in zip(series.times, series.values, strict=True)}
 
 
 BUT = ", but "
@@ -172,49 +171,6 @@ _SURE = 0.95
 """Probability with which enough events would have shown a missed target."""
 
 
-def judge_current_state(
-    canary: GroupStatus, ages: Sequence[float | None], firing: Sequence[Firing], limits: GateLimits
-) -> Judgement:
-    """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
-    age = _oldest(ages)
-    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(canary, age, limits)
-    if stopped:
-        verdict, reason = stopped
-    elif canary.unknown_reasons or canary.burn_now is None:
-        verdict, reason = "hold", f"unknown: {canary.unknown or 'not evaluated yet'}"
-    elif burns(canary.burn_now):
-        verdict, reason = "hold", f"not ready all the time: current burn rate {burn_rate(canary.burn_now)}"
-    else:
-        verdict, reason = "promote", f"ready, current burn rate {burn_rate(canary.burn_now)}"
-    return _make_judgement(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
-
-
-def judge_ready_servers(
-    row: GroupStatus,
-    versions: Mapping[str, tuple[int, int]],
-    ages: Sequence[float | None],
-    firing: Sequence[Firing],
-    limits: GateLimits,
-) -> Judgement:
-    """Judge a canary by where it is ready now: the readiness objective of its model says nothing about one version.
-
-    `versions` has the servers that have a version ready, and those that have it, of the canary and its baseline.
-    """
-    age = _oldest(ages)
-    (canary, (ready, servers)), (baseline, of_baseline) = versions.items()
-    if stopped := _forced_verdict(row, _alerts_about(row, firing)) or _stale_verdict(row, age, limits):
-        verdict, reason = stopped
-    elif not servers:
-        verdict, reason = "hold", f"unknown: no server has version {canary}"
-    else:
-        verdict = "promote" if ready == servers else "hold"
-        reason = (
-            f"ready on {ready} of {servers} servers that have it "
-            f"(version {baseline}: on {of_baseline[0]} of {of_baseline[1]})"
-        )
-    return replace(_make_judgement(row, verdict, reason, age, unknown=not servers), version=canary)
-
-
 def judge(
     rows: Iterable[GroupStatus],
     age_of: Callable[[str, str], float | None],
@@ -223,15 +179,13 @@ def judge(
     evidence: FailureEvidence = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
     """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
-    return tuple(
-        hold_if_unproven(
-            _judge_group(row, _age(row, age_of(row.model, row.version)), _alerts_about(row, firing), limits),
-            row,
-            limits,
-            evidence,
-        )
-        for row in rows
-    )
+    judged = []
+    for row in rows:
+        age, about = _age(row, age_of(row.model, row.version)), _alerts_about(row, firing)
+        verdict, reason = _verdict(row, age, about, limits)
+        judgement = _make_judgement(row, verdict, reason, age, unknown=row.state == "unknown")
+        judged.append(hold_if_unproven(judgement, row, limits, evidence))
+    return tuple(judged)
 
 
 def failure_evidence(
@@ -334,26 +288,6 @@ def _worst_case(
     return estimate.worst_budget(row, limits.minimum_budget)
 
 
-def judge_canary(
-    canary: GroupStatus,
-    comparison: Comparison,
-    ages: Sequence[float | None],
-    firing: Sequence[Firing],
-    limits: GateLimits,
-    evidence: FailureEvidence = MappingProxyType({}),
-    baseline: GroupStatus | None = None,
-) -> Judgement:
-    """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
-
-    The budget of the canary is not considered, because a new version has too little history.
-    """
-    age = _oldest(ages)
-    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(canary, age, limits)
-    verdict, reason = stopped or (comparison.verdict, comparison.reason)
-    judgement = _make_judgement(canary, verdict, reason, age, comparison)
-    return hold_if_unproven(judgement, canary, limits, evidence, baseline)
-
-
 def hold_if_incomplete(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
     """Promote nothing on an answer that Prometheus itself calls incomplete."""
     if not warnings:
@@ -378,12 +312,6 @@ def _age(row: GroupStatus, exporter: float | None) -> float | None:
     if exporter is None and CLIENTS not in row.sources:
         return None
     return max((age for age in (exporter, row.seen_seconds_ago) if age is not None), default=None)
-
-
-def _judge_group(
-    row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
-) -> Judgement:
-    return _make_judgement(row, *_verdict(row, age, firing, limits), age, unknown=row.state == "unknown")
 
 
 def _make_judgement(
@@ -412,14 +340,12 @@ def _verdict(
         return "hold", f"the error budget burns: {tickets}{_pace(row)}"
     if row.budget_left is None:
         return "hold", "no events in the whole period"
-    left = f"budget left: {budget_left(row.budget_left)}{_recorded_only(row)}"
+    left = f"budget left: {budget_left(row.budget_left)}"
+    if row.history_seconds is not None:
+        left += f" (only {in_words(row.history_seconds)} of data)"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}; more than {limits.minimum_budget:.1%} is required (--min-budget)"
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
-
-
-def _recorded_only(row: GroupStatus) -> str:
-    return "" if row.history_seconds is None else f" (only {in_words(row.history_seconds)} of data)"
 
 
 def _alerts_about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
@@ -536,8 +462,8 @@ def judge_release(
             row for row in known.rows if not row.version and indicator_class(row.indicator).counts_time
         ]
         judged = (
-            *(_compared(row, versions, question.limits, known) for row in canaries),
-            *(_ready_now(prometheus, row, question, versions, known) for row in of_model),
+            *(_judge_canary(row, versions, question.limits, known) for row in canaries),
+            *(_judge_readiness(prometheus, row, question, versions, known) for row in of_model),
         )
         # Objectives that the baseline has must also be known for the canary.
         of_baseline = sorted({row.slo for row in known.rows if row.version == versions.baseline})
@@ -590,26 +516,13 @@ def _never_seen(
     )
 
 
-def _ready_now(
-    prometheus: Prometheus,
-    row: GroupStatus,
-    question: ReleaseQuestion,
-    versions: VersionComparison,
-    known: _Evidence,
-) -> Judgement:
-    both = (versions.canary, versions.baseline)
-    servers = {version: read_ready_servers(prometheus, row.model, version, question.at) for version in both}
-    ages = [known.ages.of(row.model, version) for version in both]
-    return judge_ready_servers(row, servers, ages, known.firing, question.limits)
-
-
-def _compared(
+def _judge_canary(
     canary: GroupStatus, versions: VersionComparison, limits: GateLimits, known: _Evidence
 ) -> Judgement:
-    ages = [known.ages.of(canary.model, version) for version in (versions.canary, versions.baseline)]
-    # The seconds of one outage are not independent: a two-sample test would be overconfident.
-    if indicator_class(canary.indicator).counts_time:
-        return judge_current_state(canary, ages, known.firing, limits)
+    """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
+
+    The budget of the canary is not considered, because a new version has too little history.
+    """
     baseline = {**canary.group, "version": versions.baseline}
     budget = error_budget(canary.target) if canary.target is not None else 0.0
     comparison = compare(
@@ -619,5 +532,43 @@ def _compared(
         confidence=versions.confidence,
         minimum_events=versions.minimum_events,
     )
+    age = _oldest([known.ages.of(canary.model, each) for each in (versions.canary, versions.baseline)])
+    verdict, reason = (
+        _forced_verdict(canary, _alerts_about(canary, known.firing))
+        or _stale_verdict(canary, age, limits)
+        or (comparison.verdict, comparison.reason)
+    )
+    judgement = _make_judgement(canary, verdict, reason, age, comparison)
     now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
-    return judge_canary(canary, comparison, ages, known.firing, limits, known.failures, now)
+    return hold_if_unproven(judgement, canary, limits, known.failures, now)
+
+
+def _judge_readiness(
+    prometheus: Prometheus,
+    row: GroupStatus,
+    question: ReleaseQuestion,
+    versions: VersionComparison,
+    known: _Evidence,
+) -> Judgement:
+    """Judge a canary by where it is ready now: the readiness objective of its model says nothing about one version.
+
+    Versions are not compared over time: the seconds of one outage are not independent.
+    """
+    both = (versions.canary, versions.baseline)
+    age = _oldest([known.ages.of(row.model, version) for version in both])
+    (ready, servers), (other_ready, other_servers) = (
+        read_ready_servers(prometheus, row.model, version, question.at) for version in both
+    )
+    verdict, reason = (
+        _forced_verdict(row, _alerts_about(row, known.firing))
+        or _stale_verdict(row, age, question.limits)
+        or (
+            "promote" if 0 < servers == ready else "hold",
+            (
+                f"ready on {ready} of {servers} servers that have it "
+                f"(version {versions.baseline}: on {other_ready} of {other_servers})"
+            ),
+        )
+    )
+    judgement = _make_judgement(row, verdict, reason, age, unknown=not servers)
+    return replace(judgement, version=versions.canary)

@@ -22,7 +22,6 @@ from triton_slo.gate import (
     failure_evidence,
     hold_if_incomplete,
     judge,
-    judge_current_state,
     worst,
 )
 from triton_slo.group_status import GroupStatus
@@ -463,28 +462,6 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
     assert WRONG == gate(prometheus, "--max-age", "soon")
     assert WRONG == gate(prometheus, "--confidence", "40%")
     assert "--confidence must be between 50% and 100%" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("burn", "ages", "verdict"),
-    [
-        (0.0, [1.0, 1.0], "promote"),
-        (2.0, [1.0, 1.0], "hold"),
-        (None, [1.0, 1.0], "hold"),
-        (0.0, [1.0, None], "hold"),
-    ],
-)
-def test_a_canary_that_is_not_ready_is_not_promoted(
-    burn: float | None, ages: list[float | None], verdict: str
-) -> None:
-    """Readiness is judged as it is now, without a test on seconds that depend on each other."""
-    canary = GroupStatus(
-        "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
-    )
-
-    assert verdict == judge_current_state(canary, ages, [], GateLimits()).verdict
-    page = Firing("critical", "page_fast", group_labels("readiness", "m", "2"))
-    assert "rollback" == judge_current_state(canary, ages, [page], GateLimits()).verdict
 
 
 def test_a_fast_burn_is_written_as_a_plain_number() -> None:
