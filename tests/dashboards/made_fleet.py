@@ -339,8 +339,6 @@ def _gpu(server: str, uuid: str, phase: float) -> Iterator[Series]:
         _gauge(1),
     )
     yield gpu.ENERGY.name, labels, _counter(lambda at: 310 * _wave(at, phase), reset=False)
-    yield gpu.ENERGY_IDLE.name, labels, _counter(lambda _at: 80.0, reset=False)
-    yield gpu.ENERGY_UNATTRIBUTED.name, labels, _counter(lambda _at: 12.0, reset=False)
     yield gpu.UTILIZATION_UNATTRIBUTED.name, labels, _gauge(0.04)
     for direction in ("transmit", "receive"):
         yield (
@@ -386,7 +384,6 @@ def _gpus(server: str, phase: float) -> Iterator[Series]:
         yield gpu.MODEL_GPU_INFO.name, {**labels, "source": "config", "confidence": "certain"}, _gauge(1)
         yield gpu.MODEL_BUSY.name, labels, _counter(lambda at, b=busy: b * _wave(at, phase), server)
         yield gpu.MODEL_UTILIZATION.name, labels, _gauge(lambda at, b=busy: 0.3 * b * _wave(at, phase))
-        yield gpu.MODEL_ENERGY.name, labels, _counter(lambda at, b=busy: 120 * b * _wave(at, phase), server)
         yield gpu.MODEL_MEMORY.name, labels, _gauge(6e9)
 
 

@@ -124,12 +124,6 @@ class FakeNvml:
         self._ask("nvmlDeviceGetUtilizationRates", gpu)
         return SimpleNamespace(gpu=gpu.busy, memory=25)
 
-    def nvmlDeviceGetEncoderUtilization(self, gpu: FakeGpu) -> list[int]:
-        return [10, 100]
-
-    def nvmlDeviceGetDecoderUtilization(self, gpu: FakeGpu) -> list[int]:
-        return [20, 100]
-
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
         self._ask("nvmlDeviceGetPowerUsage", gpu)
         return 250_500

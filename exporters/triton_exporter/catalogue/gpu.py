@@ -164,23 +164,6 @@ DRAM_ACTIVE = _instance_metric(
     "Share of cycles the memory interface was busy.",
     caveat="In practice peaks near 0.8; high with low tensor activity means bound by memory.",
 )
-PIPE_ACTIVE = Metric(
-    "triton_gpu_pipe_active_ratio",
-    "gauge",
-    "Share of cycles an arithmetic pipe (fp64, fp32, fp16) was active.",
-    (*_INSTANCE, "pipe"),
-    "ratio",
-    "dcgm-exporter",
-)
-MEMORY_BUSY = _instance_metric(
-    "memory_busy_ratio", "Share of time memory was read or written; not how full it is."
-)
-ENCODER_UTILIZATION = _instance_metric(
-    "encoder_utilization_ratio", "Share of time the video encoder was busy."
-)
-DECODER_UTILIZATION = _instance_metric(
-    "decoder_utilization_ratio", "Share of time the video decoder was busy."
-)
 
 # --- Memory -------------------------------------------------------------------------------------------------
 
@@ -213,7 +196,6 @@ TEMPERATURE_MARGIN = _board(
     "temperature_margin_celsius", "Degrees left before the GPU slows itself down for heat.", "C"
 )
 SM_CLOCK = _board("sm_clock_hertz", "Clock of the streaming multiprocessors.", "Hz")
-MEMORY_CLOCK = _board("memory_clock_hertz", "Clock of the memory.", "Hz")
 THROTTLE_REASON = Metric(
     "triton_gpu_throttle_reason",
     "gauge",
@@ -335,29 +317,6 @@ UTILIZATION_UNATTRIBUTED = _instance_metric(
     "Estimate: part of the utilization that no model's execution time explains (other processes, or an "
     "unmapped model).",
 )
-MODEL_ENERGY = Metric(
-    "triton_model_gpu_energy_estimate_joules_total",
-    "counter",
-    "Estimate: energy above idle that this model caused, by its part of the utilization.",
-    _MODEL,
-    "J",
-    "triton_gpu_energy_joules_total and triton_model_gpu_utilization_estimate_ratio",
-    caveat="Idle energy is never given to a model. With idle and unattributed adds up to the increase of the "
-    "device.",
-)
-ENERGY_IDLE = _board(
-    "energy_idle_estimate_joules_total",
-    "Estimate: energy at the lowest power seen so far.",
-    "J",
-    "Too high while the GPU was never seen idle.",
-    "counter",
-)
-ENERGY_UNATTRIBUTED = _board(
-    "energy_unattributed_estimate_joules_total",
-    "Estimate: energy above idle that no model explains.",
-    "J",
-    kind="counter",
-)
 MODEL_MEMORY = Metric(
     "triton_model_gpu_memory_estimate_bytes",
     "gauge",
@@ -367,9 +326,4 @@ MODEL_MEMORY = Metric(
     "statistics API (memory_usage)",
     "23.06",
     caveat="Only ONNX Runtime and TensorRT report it; workspaces and caches that grow later are not in it.",
-)
-MEMORY_UNATTRIBUTED = _instance_metric(
-    "memory_unattributed_estimate_bytes",
-    "Estimate: memory in use that no model's statistics explain; negative when they claim more than is used.",
-    "bytes",
 )

@@ -1,15 +1,13 @@
-"""Totals of each model on each GPU: execution time, and estimates of utilization and energy.
+"""Totals of each model on each GPU: execution time, and an estimate of utilization.
 
 What a GPU did is shared out to the models that ran on it, so that parts and remainder are the whole. Triton's
 statistics give the wall time of each model's executions, once per execution. That bounds from above what a model can
-have done on the GPU. Whatever the executions cannot explain stays unattributed; energy that would have been spent
-idling is nobody's (as Kepler does it: https://sustainable-computing.io/kepler/design/power_model/).
+have done on the GPU. Whatever the executions cannot explain stays unattributed.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -46,28 +44,6 @@ def share_utilization(
     return Shares(parts, max(0.0, utilization - math.fsum(parts.values())))
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyShares(Generic[Key]):
-    """Joules by who caused them: models, idling, and what is left."""
-
-    parts: Mapping[Key, float]
-    idle: float
-    rest: float
-
-
-def share_energy(
-    joules: float, idle_watts: float, elapsed_seconds: float, utilization: Shares[Key]
-) -> EnergyShares[Key]:
-    """Share energy above idle as the utilization was shared."""
-    idle = min(joules, idle_watts * elapsed_seconds)
-    active = joules - idle
-    whole = math.fsum(utilization.parts.values()) + utilization.rest
-    parts = {
-        key: active * min(1.0, part / whole) if whole > 0 else 0.0 for key, part in utilization.parts.items()
-    }
-    return EnergyShares(parts, idle, max(0.0, active - math.fsum(parts.values())))
-
-
 class BusyMeter(Generic[Key]):
     """Cumulative execution time per model, whatever resets Triton's statistics do."""
 
@@ -95,16 +71,6 @@ class Pair(NamedTuple):
 
 
 @dataclass
-class _UseAccount:
-    """One GPU between two of its samples."""
-
-    at: float
-    joules: float | None
-    busy: Mapping[Pair, float]
-    min_watts: float | None = None
-
-
-@dataclass
 class GpuUse:
     """Adds up execution time at every poll of Triton, and shares each new sample of a GPU out.
 
@@ -113,11 +79,9 @@ class GpuUse:
 
     busy: dict[Pair, float] = field(default_factory=dict)
     utilization: dict[Entity, Shares[Pair]] = field(default_factory=dict)
-    energy: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
-    idle_energy: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    other_energy: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _meter: BusyMeter[ModelVersion] = field(default_factory=BusyMeter)
-    _accounts: dict[Entity, _UseAccount] = field(default_factory=dict)
+    _samples: dict[Entity, tuple[float, Mapping[Pair, float]]] = field(default_factory=dict)
+    """The last sample of each GPU: when it was, and the execution time until then."""
 
     def update(self, statistics: Iterable[ModelStatistics], claims: Iterable[GpuClaim]) -> None:
         """Add the execution time since the last poll, and forget models that run on no GPU any more."""
@@ -133,7 +97,6 @@ class GpuUse:
         for claim in sure:
             pair = Pair(claim.key, claim.entity)
             self.busy[pair] = before.get(pair, 0.0) + spent[claim.key] * claim.weight
-        self.energy = defaultdict(float, {pair: self.energy[pair] for pair in self.busy})
 
     def share(self, reading: GpuReading, uuids: Iterable[str]) -> None:
         """Share out what the GPUs `uuids`, whose data are new, did since their last sample."""
@@ -141,32 +104,18 @@ class GpuUse:
         entities = {slot.entity for slot in reading.values if slot.entity.uuid in fresh}
         for entity in sorted(entities):
             self._share_entity(reading, entity)
-        gone = self._accounts.keys() - {slot.entity for slot in reading.values}
+        gone = self._samples.keys() - {slot.entity for slot in reading.values}
         for entity in gone:
-            del self._accounts[entity]
+            del self._samples[entity]
             self.utilization.pop(entity, None)
 
     def _share_entity(self, reading: GpuReading, entity: Entity) -> None:
         mine = {pair: seconds for pair, seconds in self.busy.items() if pair.entity == entity}
-        before = self._accounts.get(entity)
-        joules = reading.values.get(Slot(gpu.ENERGY, entity))
-        now = _UseAccount(reading.at, joules, mine, before.min_watts if before else None)
-        self._accounts[entity] = now
-        if before is None or reading.at <= before.at:
-            return
-        elapsed = reading.at - before.at
-        # A pair that is new since the last sample started at 0 then.
-        spent = {pair: max(0.0, seconds - before.busy.get(pair, 0.0)) for pair, seconds in mine.items()}
+        before = self._samples.get(entity)
+        self._samples[entity] = reading.at, mine
         utilization = reading.values.get(Slot(gpu.UTILIZATION, entity))
-        shares = share_utilization(1.0 if utilization is None else utilization, spent, elapsed)
-        if utilization is not None:
-            self.utilization[entity] = shares
-        if joules is not None and before.joules is not None:
-            used = joules - before.joules if joules >= before.joules else joules
-            watts = reading.values.get(Slot(gpu.POWER, entity), used / elapsed)
-            now.min_watts = watts if now.min_watts is None else min(watts, now.min_watts)
-            energy = share_energy(used, now.min_watts, elapsed, shares)
-            for pair, part in energy.parts.items():
-                self.energy[pair] += part
-            self.idle_energy[entity.uuid] += energy.idle
-            self.other_energy[entity.uuid] += energy.rest
+        if before is None or reading.at <= before[0] or utilization is None:
+            return
+        # A pair that is new since the last sample started at 0 then.
+        spent = {pair: max(0.0, seconds - before[1].get(pair, 0.0)) for pair, seconds in mine.items()}
+        self.utilization[entity] = share_utilization(utilization, spent, reading.at - before[0])

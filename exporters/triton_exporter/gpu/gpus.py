@@ -313,9 +313,6 @@ class Gpus:
         for (uuid, code), count in self._xids.counts(now).items():
             if uuid in ages:
                 rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
-        for uuid in ages.keys() & self._use.idle_energy.keys():
-            rows[gpu.ENERGY_IDLE][uuid,] = self._use.idle_energy[uuid]
-            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = self._use.other_energy[uuid]
         if self._reading is not None:
             self._add_reading(self._reading, young, rows)
         return rows
@@ -333,14 +330,9 @@ class Gpus:
             if shown(instance.entity):
                 rows[gpu.INSTANCE_INFO][*instance.entity, instance.compute_instance, instance.profile] = 1.0
         values = {slot: value for slot, value in reading.values.items() if shown(slot.entity)}
-        claimed = defaultdict[Entity, float](float)
-        for (_, entity), size in self._memory.items():
-            claimed[entity] += size
         for slot, value in values.items():
             labels = slot.entity if is_split(slot.metric) else (slot.entity.uuid,)
             rows[slot.metric][(*labels, slot.label) if slot.label else tuple(labels)] = value
-            if slot.metric is gpu.MEMORY_USED:
-                rows[gpu.MEMORY_UNATTRIBUTED][slot.entity] = value - claimed[slot.entity]
         for entity, shares in self._use.utilization.items():
             if shown(entity):
                 rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
@@ -350,11 +342,6 @@ class Gpus:
             (*claim.key, *claim.entity, claim.source, claim.confidence): 1.0 for claim in self._claims
         }
         busy: _Rows = {(*pair.key, *pair.entity): seconds for pair, seconds in self._use.busy.items()}
-        energy: _Rows = {
-            (*pair.key, *pair.entity): self._use.energy[pair]
-            for pair in self._use.busy
-            if pair.entity.uuid in self._use.idle_energy
-        }
         shares: _Rows = {
             (*pair.key, *entity): part
             for entity, shared in self._use.utilization.items()
@@ -369,7 +356,6 @@ class Gpus:
             (gpu.MODEL_LABEL_PROBLEM, problems),
             (gpu.MODEL_BUSY, busy),
             (gpu.MODEL_UTILIZATION, shares),
-            (gpu.MODEL_ENERGY, energy),
             (gpu.MODEL_MEMORY, memory),
         ):
             if rows:

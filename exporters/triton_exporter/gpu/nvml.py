@@ -87,13 +87,6 @@ def _remapped(position: int) -> Ask:
 
 PROBES: tuple[NvmlProbe, ...] = (
     NvmlProbe(gpu.UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-    NvmlProbe(gpu.MEMORY_BUSY, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).memory / 100),
-    NvmlProbe(
-        gpu.ENCODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetEncoderUtilization(handle)[0] / 100
-    ),
-    NvmlProbe(
-        gpu.DECODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetDecoderUtilization(handle)[0] / 100
-    ),
     NvmlProbe(gpu.POWER, lambda lib, handle: lib.nvmlDeviceGetPowerUsage(handle) / 1e3),
     NvmlProbe(gpu.POWER_LIMIT, lambda lib, handle: lib.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
     NvmlProbe(gpu.ENERGY, lambda lib, handle: lib.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
@@ -103,9 +96,6 @@ PROBES: tuple[NvmlProbe, ...] = (
     NvmlProbe(gpu.MEMORY_TEMPERATURE, _field("NVML_FI_DEV_MEMORY_TEMP")),
     NvmlProbe(gpu.TEMPERATURE_MARGIN, lambda lib, handle: lib.nvmlDeviceGetMarginTemperature(handle)),
     NvmlProbe(gpu.SM_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM) * 1e6),
-    NvmlProbe(
-        gpu.MEMORY_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM) * 1e6
-    ),
     NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_POWER"), "power"),
     NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_THERMAL"), "thermal"),
     NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_SYNC_BOOST"), "sync_boost"),
@@ -131,7 +121,6 @@ PROBES: tuple[NvmlProbe, ...] = (
 class _Figure(NamedTuple):
     constant: str
     metric: Metric
-    label: str = ""
     unit: float = 0.01  # in the metric's
 
 
@@ -144,12 +133,9 @@ _FIGURES = (
     _Figure("NVML_GPM_METRIC_SM_OCCUPANCY", gpu.SM_OCCUPANCY),
     _Figure("NVML_GPM_METRIC_ANY_TENSOR_UTIL", gpu.TENSOR_ACTIVE),
     _Figure("NVML_GPM_METRIC_DRAM_BW_UTIL", gpu.DRAM_ACTIVE),
-    _Figure("NVML_GPM_METRIC_FP16_UTIL", gpu.PIPE_ACTIVE, "fp16"),
-    _Figure("NVML_GPM_METRIC_FP32_UTIL", gpu.PIPE_ACTIVE, "fp32"),
-    _Figure("NVML_GPM_METRIC_FP64_UTIL", gpu.PIPE_ACTIVE, "fp64"),
     # Two directions of one series.
-    _Figure("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", gpu.NVLINK_THROUGHPUT, unit=_MIB_PER_SECOND),
-    _Figure("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", gpu.NVLINK_THROUGHPUT, unit=_MIB_PER_SECOND),
+    _Figure("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", gpu.NVLINK_THROUGHPUT, _MIB_PER_SECOND),
+    _Figure("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", gpu.NVLINK_THROUGHPUT, _MIB_PER_SECOND),
 )
 
 
@@ -160,7 +146,7 @@ class Gpm:
         self._lib = library
         self._samples: dict[Entity, Any] = {}
 
-    def read(self, handle: Any, entity: Entity) -> Mapping[tuple[Metric, str], float]:
+    def read(self, handle: Any, entity: Entity) -> Mapping[Metric, float]:
         """Return ratios, and rates in bytes a second, since the last read of `entity`; `handle` is the whole GPU's.
 
         Raises the library's NVMLError where the card cannot do it.
@@ -183,7 +169,7 @@ class Gpm:
         try:
             figures = self._between(before, sample)
             if entity.instance:
-                figures.pop((gpu.NVLINK_THROUGHPUT, ""), None)  # the links are the whole board's
+                figures.pop(gpu.NVLINK_THROUGHPUT, None)  # the links are the whole board's
             return figures
         finally:
             self._lib.nvmlGpmSampleFree(before)
@@ -195,7 +181,7 @@ class Gpm:
                 self._lib.nvmlGpmSampleFree(sample)
         self._samples.clear()
 
-    def _between(self, before: Any, after: Any) -> dict[tuple[Metric, str], float]:
+    def _between(self, before: Any, after: Any) -> dict[Metric, float]:
         asked = self._lib.c_nvmlGpmMetricsGet_t()
         asked.version = self._lib.NVML_GPM_METRICS_GET_VERSION
         asked.numMetrics = len(_FIGURES)
@@ -203,16 +189,15 @@ class Gpm:
         for position, figure in enumerate(_FIGURES):
             asked.metrics[position].metricId = getattr(self._lib, figure.constant)
         self._lib.nvmlGpmMetricsGet(asked)
-        figures: dict[tuple[Metric, str], float] = {}
-        unknown: set[tuple[Metric, str]] = set()
+        figures: dict[Metric, float] = {}
+        unknown: set[Metric] = set()
         for figure, answer in zip(_FIGURES, asked.metrics, strict=False):
-            key = figure.metric, figure.label
             if answer.nvmlReturn == self._lib.NVML_SUCCESS:
-                figures[key] = figures.get(key, 0.0) + answer.value * figure.unit
+                figures[figure.metric] = figures.get(figure.metric, 0.0) + answer.value * figure.unit
             else:
-                unknown.add(key)
+                unknown.add(figure.metric)
         # A figure of one direction alone would be taken for the sum of both.
-        return {key: value for key, value in figures.items() if key not in unknown}
+        return {metric: value for metric, value in figures.items() if metric not in unknown}
 
 
 SOURCE = "nvml"
@@ -338,8 +323,8 @@ class NvmlSource:
                 draft.add(Slot(metric, entity), value)
         assert self._gpm is not None
         with contextlib.suppress(lib.NVMLError, AttributeError):
-            for (metric, label), value in self._gpm.read(gpu_handle, entity).items():
-                draft.add(Slot(metric, entity, label), value)
+            for metric, value in self._gpm.read(gpu_handle, entity).items():
+                draft.add(Slot(metric, entity), value)
 
     def _take_events(self) -> Iterator[XidReport]:
         if self._events is None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.gpu_use import BusyMeter, GpuUse, Pair, share_energy, share_utilization
+from triton_exporter.gpu.gpu_use import BusyMeter, GpuUse, Pair, share_utilization
 from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.snapshot import BatchStatistics, ModelStatistics, ModelVersion
 
@@ -42,19 +42,6 @@ def test_no_model_gets_more_than_it_executed(
     for key, part in shares.parts.items():
         assert part <= spent[key] / seconds * (1 + 1e-9) + 1e-12
         assert part == 0 or spent[key] > 0
-
-
-@given(st.floats(0, 1e7), st.floats(0, 1500), elapsed, ratios, busy)
-def test_energy_parts_idle_and_remainder_are_the_device(
-    joules: float, idle_watts: float, seconds: float, utilization: float, spent: dict[str, float]
-) -> None:
-    """Models, idling and rest add up to the joules the device used, and none is negative."""
-    shares = share_energy(joules, idle_watts, seconds, share_utilization(utilization, spent, seconds))
-
-    whole = math.fsum([*shares.parts.values(), shares.idle, shares.rest])
-    assert math.isclose(joules, whole, rel_tol=1e-9, abs_tol=1e-9)
-    assert all(part >= 0 for part in [*shares.parts.values(), shares.idle, shares.rest])
-    assert shares.idle <= idle_watts * seconds * (1 + 1e-9)
 
 
 def test_another_process_is_not_blamed_on_a_model() -> None:
@@ -136,17 +123,6 @@ class Accounts(RuleBasedStateMachine):
         self.gpu_use.share(sample(self.at, self.joules, utilization, watts), [G.uuid])
 
     @invariant()
-    def energy_adds_up(self) -> None:
-        whole = math.fsum(
-            [
-                *self.gpu_use.energy.values(),
-                *self.gpu_use.idle_energy.values(),
-                *self.gpu_use.other_energy.values(),
-            ]
-        )
-        assert math.isclose(self.used, whole, rel_tol=1e-6, abs_tol=1e-3)
-
-    @invariant()
     def utilization_adds_up(self) -> None:
         for shares in self.gpu_use.utilization.values():
             whole = math.fsum([*shares.parts.values(), shares.rest])
@@ -155,23 +131,6 @@ class Accounts(RuleBasedStateMachine):
 
 TestAccounts = Accounts.TestCase
 TestAccounts.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
-
-
-def test_idle_energy_is_nobodys() -> None:
-    """A model that used the GPU half of 10 s at 300 W gets the energy above the 100 W seen while idle."""
-    gpu_use = GpuUse()
-    key = MODELS[0]
-    claims = CLAIMS[:1]
-    gpu_use.update(statistics({key: 0.0}), claims)
-    gpu_use.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    gpu_use.share(sample(10.0, 1000.0, 0.0, 100.0), [G.uuid])
-    gpu_use.update(statistics({key: 5.0}), claims)
-    gpu_use.share(sample(20.0, 4000.0, 0.5, 300.0), [G.uuid])
-
-    assert pytest.approx({Pair(key, G): 2000.0}) == gpu_use.energy
-    assert pytest.approx({G.uuid: 2000.0}) == gpu_use.idle_energy
-    assert pytest.approx({G.uuid: 0.0}) == gpu_use.other_energy
-    assert pytest.approx({Pair(key, G): 5.0}) == gpu_use.busy
 
 
 def test_a_guess_gets_no_share() -> None:

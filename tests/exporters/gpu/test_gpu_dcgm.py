@@ -23,7 +23,6 @@ MIB = 1024 * 1024
 
 COMMON: dict[tuple[Metric, str], float] = {
     (gpu.UTILIZATION, ""): 0.40,
-    (gpu.MEMORY_BUSY, ""): 0.25,
     (gpu.ENGINE_ACTIVE, ""): 0.375,
     (gpu.TENSOR_ACTIVE, ""): 0.125,
     (gpu.DRAM_ACTIVE, ""): 0.25,
@@ -34,7 +33,6 @@ COMMON: dict[tuple[Metric, str], float] = {
     (gpu.TEMPERATURE, ""): 61,
     (gpu.MEMORY_TEMPERATURE, ""): 70,
     (gpu.SM_CLOCK, ""): 1.41e9,
-    (gpu.MEMORY_CLOCK, ""): 2.619e9,
     (gpu.PCIE_REPLAYS, ""): 2,
     (gpu.PCIE_THROUGHPUT, "transmit"): 5e6,
     (gpu.PCIE_THROUGHPUT, "receive"): 7e6,

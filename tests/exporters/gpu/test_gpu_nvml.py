@@ -28,9 +28,6 @@ def test_everything_the_library_reports_is_in_base_units() -> None:
     whole = {(slot.metric, slot.label): value for slot, value in reading.values.items()}
     expected = {
         (gpu.UTILIZATION, ""): 0.4,
-        (gpu.MEMORY_BUSY, ""): 0.25,
-        (gpu.ENCODER_UTILIZATION, ""): 0.1,
-        (gpu.DECODER_UTILIZATION, ""): 0.2,
         (gpu.POWER, ""): 250.5,
         (gpu.POWER_LIMIT, ""): 700,
         (gpu.ENERGY, ""): 1000,
@@ -38,7 +35,6 @@ def test_everything_the_library_reports_is_in_base_units() -> None:
         (gpu.MEMORY_TEMPERATURE, ""): 70,
         (gpu.TEMPERATURE_MARGIN, ""): 26,
         (gpu.SM_CLOCK, ""): 1.41e9,
-        (gpu.MEMORY_CLOCK, ""): 2.619e9,
         (gpu.THROTTLED_SECONDS, "power"): 1,
         (gpu.THROTTLED_SECONDS, "thermal"): 2,
         (gpu.THROTTLED_SECONDS, "sync_boost"): 3,

@@ -19,7 +19,7 @@ from triton_exporter.catalogue.metric import Metric
 class Alias:
     """One name of a row: `scale` turns its value into the unit of `metric`, None if the name does not show it.
 
-    `label` is the value of the family's own label (pipe, direction, type, cause). `since_47` marks names that
+    `label` is the value of the family's own label (direction, type, cause). `since_47` marks names that
     only DCGM 4.7 and later know. Where several aliases of one series are there the first of the table wins.
     """
 
@@ -59,12 +59,6 @@ triton_gpu_sm_occupancy_ratio - 1 dcgm_fi_prof_sm_occupancy
 triton_gpu_tensor_active_ratio - 1 DCGM_FI_PROF_TENSOR_UTIL_RATIO DCGM_FI_PROF_PIPE_TENSOR_ACTIVE
 triton_gpu_tensor_active_ratio - 1 dcgm_fi_prof_pipe_tensor_active
 triton_gpu_dram_active_ratio - 1 DCGM_FI_PROF_DRAM_UTIL_RATIO DCGM_FI_PROF_DRAM_ACTIVE dcgm_fi_prof_dram_active
-triton_gpu_pipe_active_ratio fp16 1 DCGM_FI_PROF_FP16_UTIL_RATIO DCGM_FI_PROF_PIPE_FP16_ACTIVE
-triton_gpu_pipe_active_ratio fp32 1 DCGM_FI_PROF_FP32_UTIL_RATIO DCGM_FI_PROF_PIPE_FP32_ACTIVE
-triton_gpu_pipe_active_ratio fp64 1 DCGM_FI_PROF_FP64_UTIL_RATIO DCGM_FI_PROF_PIPE_FP64_ACTIVE
-triton_gpu_memory_busy_ratio - % ^DCGM_FI_DEV_MEMORY_UTIL_RATIO DCGM_FI_DEV_MEM_COPY_UTIL dcgm_mem_copy_utilization
-triton_gpu_encoder_utilization_ratio - % ^DCGM_FI_DEV_ENC_UTIL_RATIO DCGM_FI_DEV_ENC_UTIL dcgm_enc_utilization
-triton_gpu_decoder_utilization_ratio - % ^DCGM_FI_DEV_DEC_UTIL_RATIO DCGM_FI_DEV_DEC_UTIL dcgm_dec_utilization
 triton_gpu_memory_used_bytes - MiB ^DCGM_FI_DEV_FB_USED_BYTES DCGM_FI_DEV_FB_USED dcgm_fb_used
 triton_gpu_memory_free_bytes - MiB ^DCGM_FI_DEV_FB_FREE_BYTES DCGM_FI_DEV_FB_FREE dcgm_fb_free
 triton_gpu_memory_reserved_bytes - MiB ^DCGM_FI_DEV_FB_RESERVED_BYTES DCGM_FI_DEV_FB_RESERVED
@@ -78,7 +72,6 @@ triton_gpu_temperature_celsius - 1 DCGM_FI_DEV_GPU_TEMP_CELSIUS DCGM_FI_DEV_GPU_
 triton_gpu_memory_temperature_celsius - 1 DCGM_FI_DEV_MEMORY_TEMP_CELSIUS DCGM_FI_DEV_MEMORY_TEMP dcgm_memory_temp
 triton_gpu_temperature_margin_celsius - 1 DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS DCGM_FI_DEV_GPU_TEMP_LIMIT
 triton_gpu_sm_clock_hertz - MHz ^DCGM_FI_DEV_SM_CLOCK_HERTZ DCGM_FI_DEV_SM_CLOCK dcgm_sm_clock
-triton_gpu_memory_clock_hertz - MHz ^DCGM_FI_DEV_MEMORY_CLOCK_HERTZ DCGM_FI_DEV_MEM_CLOCK dcgm_memory_clock
 triton_gpu_throttled_seconds_total power ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS
 triton_gpu_throttled_seconds_total power ns DCGM_FI_DEV_POWER_VIOLATION
 triton_gpu_throttled_seconds_total thermal ns DCGM_FI_DEV_THERMAL_VIOLATION
