@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_exporter.family import escape
 from triton_slo import links
 from triton_slo.alert_settings import Tunable
 
@@ -14,14 +16,27 @@ Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A query that Prometheus runs while it writes the annotation: the values of `label` in its answer.
+    """A query for the cause of an alert, which the bridge asks: the values of `label` in its answer, after `prefix`.
 
-    `expr` has one `%q` for each label in `given`, filled from the alert's own labels.
+    `expr` has one `%q` for each label in `given`, which is one of the alert's own. Texts have no such queries:
+    Prometheus would run them for each alert at each evaluation, most of all in a storm.
     """
 
     expr: str
     given: tuple[str, ...]
     label: str
+    prefix: str = ""
+
+    def about(self, labels: Mapping[str, str]) -> str:
+        """Return the query for an alert with these labels."""
+        first, *others = self.expr.split("%q")
+        values = (f'"{escape(labels.get(name, ""))}"' for name in self.given)
+        return first + "".join(value + part for value, part in zip(values, others, strict=True))
+
+    def cause(self, found: Iterable[Mapping[str, str]]) -> str:
+        """Return the cause in the answer, from the labels of its series; empty if there is none."""
+        values = ", ".join(sorted({labels.get(self.label, "") for labels in found} - {""}))
+        return f"{self.prefix}{values}" if values else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +45,8 @@ class Alert(Tunable):
 
     `expr` is PromQL at real time; `rules.fit_to_options` fits it to the options, and there a bare duration
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
-    the expression yields each of them, and grouping and inhibition rely on it. In `summary`,
-    `description` and `cause`, `[15m]` is a window and everything else is Prometheus' template language.
+    the expression yields each of them, and grouping and inhibition rely on it. In `summary` and
+    `description`, `[15m]` is a window and everything else is Prometheus' template language.
     There, in `expr` and in `until`, `$threshold` is the threshold and `$for` is how long the condition must last.
     """
 
@@ -41,10 +56,9 @@ class Alert(Tunable):
     description: str
     action: str
     """The first thing to do, in one sentence: the runbook's first step."""
-    cause: str = ""
     cause_from: Lookup | None = None
     steps: tuple[tuple[str, str], ...] = ()
-    """Cause, as `cause_from` finds it -> what to do first about it, where `action` would be too general."""
+    """Cause, as `cause_from` finds it -> what the bridge says to do first, where `action` would be too general."""
     until: str = ""
     """An easier condition with the same labels: a firing alert continues while it is true, so that a value that
     varies around the threshold is one alert."""

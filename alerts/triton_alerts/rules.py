@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from triton_alerts.alert import Alert, Lookup
+from triton_alerts.alert import Alert
 from triton_alerts.catalogue import unknown
 from triton_exporter.catalogue import METRICS
 from triton_exporter.common.duration import duration_text, parse_seconds
@@ -93,8 +93,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
     annotations = {
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
-        "action": _first_step(alert, options),
-        "cause": with_windows(alert.cause, options) + (_lookup_text(alert.cause_from, options)),
+        "action": with_windows(alert.action, options),
         **links.alert_links(options, alert.name, alert.dashboard, shown),
     }
     return {name: text for name, text in annotations.items() if text}
@@ -103,34 +102,6 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
 def with_windows(text: str, options: Options) -> str:
     """Return the text with each window, such as `[15m]`, at the time scale of the options."""
     return re.sub(r"\[(\d+[smhdw])\]", lambda match: window(match[1], options), text)
-
-
-def _lookup_text(lookup: Lookup | None, options: Options) -> str:
-    if lookup is None:
-        return ""
-    return (
-        f"{{{{ range $i, $s := {_template_query(lookup, options)} | sortByLabel `{lookup.label}` }}}}"
-        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ $s.Labels.{lookup.label} }}}}{{{{ end }}}}"
-    )
-
-
-def _first_step(alert: Alert, options: Options) -> str:
-    """Return the step for the cause if there is exactly one, else the general first step."""
-    usual = with_windows(alert.action, options)
-    lookup = alert.cause_from
-    if lookup is None or not alert.steps:
-        return usual
-    cases = "{{ else ".join(f"if eq $cause `{cause}` }}}}{text}" for cause, text in alert.steps)
-    return (
-        f"{{{{ $found := {_template_query(lookup, options)} }}}}{{{{ if eq (len $found) 1 }}}}"
-        f"{{{{ $cause := $found | first | label `{lookup.label}` }}}}"
-        f"{{{{ {cases}{{{{ else }}}}{usual}{{{{ end }}}}{{{{ else }}}}{usual}{{{{ end }}}}"
-    )
-
-
-def _template_query(lookup: Lookup, options: Options) -> str:
-    given = " ".join(f"$labels.{label}" for label in lookup.given)
-    return f"query (printf `{fit_to_options(lookup.expr, options)}` {given})"
 
 
 _DURATION = r"(?:\d+(?:ms|[smhdw]))+"

@@ -13,6 +13,7 @@ import requests
 from support.files import write
 from support.loopback import free_ports, started
 from support.waiting import eventually
+from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
 
@@ -33,14 +34,17 @@ class FastPrometheus:
         return [alert for alert in alerts if alert["state"] == "firing" and wanted <= alert["labels"].items()]
 
     def wait_cause(self, cause: str, name: str, **labels: str) -> None:
-        """Wait until such an alert fires and names this cause."""
-        self.until(
-            lambda: [
-                alert for alert in self.alerts(name, **labels) if alert["annotations"]["cause"] == cause
-            ],
-            f"{name} {labels} never had the cause {cause}",
-            30.0,
-        )
+        """Wait until such an alert fires, and the bridge finds this cause of it."""
+        (lookup,) = [alert.cause_from for alert in ALERTS if alert.name == name and alert.cause_from]
+
+        def found() -> bool:
+            return any(
+                cause
+                == lookup.cause(sample["metric"] for sample in self.samples(lookup.about(alert["labels"])))
+                for alert in self.alerts(name, **labels)
+            )
+
+        self.until(found, f"{name} {labels} never had the cause {cause}", 30.0)
 
     def wait(self, name: str, timeout_seconds: float = 30.0, **labels: str) -> dict[str, object]:
         """Wait until such an alert fires."""

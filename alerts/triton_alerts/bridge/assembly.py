@@ -222,6 +222,7 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
         # One source for each kind of fact, so that a slow query delays no other fact.
         sources |= {
             "prometheus": facts.objective_budget(prometheus),
+            "cause": facts.counted_cause(prometheus),
             "changes": facts.latest_changes(prometheus, clock),
             "gpu": gpus.source(prometheus),
             "servers": facts.servers(prometheus),

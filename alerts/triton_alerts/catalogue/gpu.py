@@ -35,7 +35,9 @@ def _xids(matchers: str) -> str:
 
 
 def _which_xids(matchers: str) -> Lookup:
-    return Lookup(f"sum by (xid) ({gpu.XID_ERRORS}{{instance=%q,gpu_uuid=%q,{matchers}}}) > 0", _GPU, "xid")
+    return Lookup(
+        f"sum by (xid) ({gpu.XID_ERRORS}{{instance=%q,gpu_uuid=%q,{matchers}}}) > 0", _GPU, "xid", "XID "
+    )
 
 
 def _mean_30m(metric: Metric) -> str:
@@ -59,7 +61,6 @@ ERRORS = (
         "{{ $labels.instance }} that needs a reset, a reboot or a new card. Results computed on it cannot "
         "be trusted.",
         action="Drain the node, then look up the XID in the output of dmesg.",
-        cause="XID ",
         cause_from=_which_xids('class="hardware"'),
         silence="gpu_uuid, once the node is drained",
     ),
@@ -74,7 +75,6 @@ ERRORS = (
         "is not in the exporter's table. The GPU should be reset soon.",
         action="Look up the XID in the output of dmesg, restart the processes that ran on the GPU, and "
         "plan a reset of the GPU.",
-        cause="XID ",
         cause_from=_which_xids('class=~"contained|unknown"'),
         silence="gpu_uuid, until the planned reset",
     ),
@@ -90,7 +90,6 @@ ERRORS = (
         "access). A model or its backend has a bug; if the error recurs only on this GPU, suspect the "
         "hardware.",
         action="Find the model that failed at that moment in Triton's log.",
-        cause="XID ",
         cause_from=_which_xids('class="application"'),
         silence="gpu_uuid",
     ),

@@ -152,7 +152,6 @@ def failed_load(**changes: object) -> Incident:
         | {"severity": "critical", "owner": "search"},
         annotations={
             "summary": "Model ranker failed to load on t:9401",
-            "cause": "missing_file",
             "action": "Put the file in place.",
             "runbook_url": "https://runbooks.example/TritonModelLoadFailed",
             "dashboard_url": "/d/triton-model?var-model=ranker",
@@ -167,22 +166,24 @@ def failed_load(**changes: object) -> Incident:
         external_url="http://alertmanager:9093",
         opened_at=1_700_000_030.0,
         members={"f": member},
-        evidence=Evidence(at=1.0, reasons={"ranker v3": "Internal: unable to find weights.pt"}),
+        evidence=Evidence(
+            at=1.0, reasons={"ranker v3": "Internal: unable to find weights.pt"}, cause="missing_file"
+        ),
     )
     return base.model_copy(update=changes)
 
 
 def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
-    """Return cause and first step as shown for an alert with the annotation `cause` and Triton's reasons."""
+    """Return cause and first step as shown for an alert whose counted cause is this one, and Triton's reasons."""
     opened = failed_load()
     member = opened.members["f"]
-    reported = {**member.annotations, "cause": cause, "action": "Look at it."}
+    reported = {**member.annotations, "action": "Look at it."}
     labels = {**member.labels, "alertname": alertname}
     seen = {f"ranker v{number}": reason for number, reason in enumerate(reasons)} | {"rank v1": "bad_alloc"}
     incident = opened.model_copy(
         update={
             "members": {"f": member.model_copy(update={"annotations": reported, "labels": labels})},
-            "evidence": Evidence(at=1.0, reasons=seen),
+            "evidence": Evidence(at=1.0, reasons=seen, cause=cause),
         }
     )
     shown = [
@@ -192,6 +193,9 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
 
 
 PUT_BACK = "Put the missing file in place, let Triton read it, or roll the model back; then load it again."
+FIX_CODE = (
+    "Read the traceback in Triton's error message; fix model.py or its imports, or roll the model back."
+)
 NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
 
 
@@ -199,18 +203,18 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
     ("alertname", "cause", "reasons", "shown"),
     [
         ("TritonModelLoadFailed", "", [NO_FILE], ["missing file", PUT_BACK]),
-        ("TritonReadinessBudgetBurn", "not known", [NO_FILE], ["missing file", PUT_BACK]),
+        ("TritonReadinessBudgetBurn", "", [NO_FILE], ["missing file", PUT_BACK]),
         (
             "TritonReadinessBudgetBurn",
             "state:unavailable 100%",
             [NO_FILE],
             ["unavailable 100%", PUT_BACK],
         ),
-        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["python error", "Look at it."]),
+        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["python error", FIX_CODE]),
         ("TritonModelLoadFailed", "", [NO_FILE, "CUDA out of memory"], ["Look at it."]),
         ("TritonModelLoadFailed", "", ["something new"], ["Look at it."]),
         ("TritonModelLoadFailed", "", [], ["Look at it."]),
-        ("TritonQueueBudgetBurn", "not known", [NO_FILE], ["Look at it."]),
+        ("TritonQueueBudgetBurn", "", [NO_FILE], ["Look at it."]),
     ],
 )
 def test_tritons_reason_replaces_a_cause_that_the_alert_does_not_know_yet(
@@ -388,7 +392,9 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
 
 def test_a_cause_is_shown_beside_the_split() -> None:
     """The cause of an alert is a file; what Prometheus returned is shares."""
-    split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),))
+    split = Evidence(
+        at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),), cause="missing_file"
+    )
     shown = json.dumps(messages.root(failed_load(evidence=split), Style(), 1_700_000_600.0).blocks)
 
     assert "*Cause*\\nmissing file" in shown
@@ -414,7 +420,7 @@ def test_the_message_answers_the_five_questions() -> None:
         "missing file",
         "*Error message*",
         "*First step*",
-        "Put the file",
+        "Put the missing file",
         '"action_id": "acknowledge"',
     ]
     places = [shown.find(word) for word in wanted]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote_plus
 
-from triton_alerts import rules as rules
-from triton_alerts.alert import Alert
+from triton_alerts import rules
+from triton_alerts.alert import Alert, Lookup
 from triton_slo.artifact import Options
 
 INTERVAL = "15s"
@@ -24,7 +24,7 @@ Kind = Literal["fires", "quiet", "boundary", "reset", "missing"]
 class Fires:
     """One alert that is expected: the labels its expression yields, and what its texts show.
 
-    `value` is `$value` as the texts write it, `cause` the whole annotation.
+    `value` is `$value` as the texts write it, `cause` what the bridge finds with the alert's query.
     """
 
     labels: Mapping[str, str]
@@ -93,15 +93,29 @@ def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert]) -> dict[str, Any
             }
             for proof in proofs
         ],
+        "promql_expr_test": [
+            _cause(expected, proof.at, lookup)
+            for proof in proofs
+            for expected in proof.fires
+            if (lookup := alerts[proof.alert].cause_from) is not None
+        ],
+    }
+
+
+def _cause(expected: Fires, at: str, lookup: Lookup) -> dict[str, Any]:
+    """Ask what the bridge asks about the alert: exactly these values of the label."""
+    values = expected.cause.removeprefix(lookup.prefix).split(", ") if expected.cause else []
+    found = [{"labels": f'{{{lookup.label}="{value}"}}', "value": 1} for value in values]
+    return {
+        "eval_time": at,
+        "expr": f"group by ({lookup.label}) ({lookup.about(expected.labels)})",
+        "exp_samples": found,
     }
 
 
 def _expected(expected: Fires, alert: Alert) -> dict[str, Any]:
     """Every label and every text, written out without Prometheus' help: so a misspelt label shows."""
     texts = {name: _filled(text, expected) for name, text in rules.texts(alert, Options()).items()}
-    if "cause" in texts:
-        texts["cause"] = expected.cause
-        texts["action"] = dict(alert.steps).get(expected.cause, alert.action)
     texts["dashboard_url"] = re.sub(
         r"\{\{ \$labels\.(\w+) \| urlquery \}\}",
         lambda match: quote_plus(expected.labels.get(match[1], "")),

@@ -144,14 +144,19 @@ class SlackApi(Transport):
 
         None where it is not among SEARCH_PAGES pages or the channel cannot be searched; raises DeliveryError.
         """
-        return next(self._copies(channel, name, since, thread), None)
+        named = self._named(channel, since, thread)
+        return next((sent for found, sent in named if found == name), None)
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        copies = [message.ts for message in self._copies(channel, name, since, thread)]
-        kept = original or min(copies, default="")
-        for ts in copies if kept in copies else ():
-            if ts != kept:
-                self._call("chat.delete", channel=channel, ts=ts)
+    def remove_copies(self, channel: str, names: str, since: float, thread: str, original: str) -> None:
+        copies: dict[str, list[str]] = {}
+        for name, sent in self._named(channel, since, thread):
+            if name.startswith(names):
+                copies.setdefault(name, []).append(sent.ts)
+        for sent_as in copies.values():
+            kept = original if original in sent_as else min(sent_as)
+            for ts in sent_as:
+                if ts != kept:
+                    self._call("chat.delete", channel=channel, ts=ts)
 
     def permalink(self, channel: str, ts: str) -> str:
         try:
@@ -190,13 +195,15 @@ class SlackApi(Transport):
         """Check that the app is in a channel and may read it; raises DeliveryError."""
         self._read("conversations.history", channel=channel, limit=1)
 
-    def _copies(self, channel: str, name: str, since: float, thread: str) -> Iterator[Sent]:
+    def _named(self, channel: str, since: float, thread: str) -> Iterator[tuple[str, Sent]]:
+        """Yield the messages that have a name, which are the bridge's."""
         cursor = ""
         for _ in range(SEARCH_PAGES):
             page = self._message_page(channel, since, thread, cursor) or {}
             for message in page.get("messages", ()):
-                if (message.get("metadata") or {}).get("event_payload", {}).get("id") == name:
-                    yield Sent(channel, str(message["ts"]), not thread or message.get("thread_ts") == thread)
+                if name := (message.get("metadata") or {}).get("event_payload", {}).get("id"):
+                    in_thread = not thread or message.get("thread_ts") == thread
+                    yield str(name), Sent(channel, str(message["ts"]), in_thread)
             cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
             if not cursor:
                 return

@@ -99,8 +99,8 @@ class Transport(Protocol):
         """Search for a message that may have been posted; None if it was not, or if no search is possible."""
         return None
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        """Delete the messages of this name but one: the original, or the first where that is not known."""
+    def remove_copies(self, channel: str, names: str, since: float, thread: str, original: str) -> None:
+        """Delete copies of messages whose names begin with `names`: of each, the original stays, or the first one."""
         return
 
     def permalink(self, channel: str, ts: str) -> str:

@@ -275,11 +275,12 @@ class DeliveryWorker:
         self._edited[delivery.id] = now
 
     def _check(self, delivery: Delivery) -> None:
-        """Delete copies of the last post, and edit the message again: Slack may have acted late on an older edit."""
-        name, since, channel = self.store.outbox.name(delivery), delivery.sent_at, delivery.posted_in
+        """Delete copies of its posts, and edit the message again: Slack may have acted late on an older edit."""
+        names = self.store.outbox.name(delivery).rpartition("/")[0] + "/"
         if delivery.ts:
-            self.transport.remove_copies(channel, name, since, "", original=delivery.ts)
-            self.transport.remove_copies(channel, name, since, delivery.ts, original="")
+            channel, since = delivery.posted_in, delivery.sent_at
+            self.transport.remove_copies(channel, names, since, "", original=delivery.ts)
+            self.transport.remove_copies(channel, names, since, delivery.ts, original="")
         self._forget_check(delivery)
 
     def _forget_check(self, delivery: Delivery) -> None:

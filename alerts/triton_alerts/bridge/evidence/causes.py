@@ -1,6 +1,6 @@
-"""The cause and the first step: from the alert's annotations, else from Triton's own reason.
+"""The cause and the first step: from the evidence, which is Prometheus's counters and Triton's own reason.
 
-An alert that fires at the exporter's first poll has no cause yet, but the exporter already has Triton's reason.
+An alert that fires at the exporter's first poll has no counted cause yet, but the exporter already has the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 from triton_slo.rules import action
 
-UNKNOWN = "not known"
 _MISSING = re.compile(
     r"(?:No such file or directory: |unable to find |failed to (?:open|stat) file )'?([\w./-]*[\w-])"
 )
@@ -25,9 +24,9 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 
 def cause(incident: Incident, lead: Member) -> str:
-    """Return the cause in the alert, else the class of Triton's reason if a model is not ready, else nothing."""
-    known = lead.annotations.get("cause", "")
-    return known if known not in ("", UNKNOWN) else _class_of_not_ready(incident, lead)
+    """Return the cause: that in the alert, what Prometheus knows, or the class of Triton's reason; else nothing."""
+    known = lead.annotations.get("cause", "") or incident.source_facts.cause
+    return known or _class_of_not_ready(incident, lead)
 
 
 def brief(incident: Incident, lead: Member) -> str:
@@ -52,9 +51,7 @@ def first_step(incident: Incident, lead: Member) -> str:
     if kind is not None and own == action(alert, kind.all_steps()):
         own = action(alert, incident.source_facts.first_step or kind.step_for(*_not_listed(incident, lead)))
     steps = _STEPS.get(alert, {})
-    if lead.annotations.get("cause", "") in steps:
-        return own
-    return steps.get(_class_of_reason(incident, lead), own)
+    return steps.get(cause(incident, lead)) or steps.get(_class_of_reason(incident, lead), own)
 
 
 def _not_listed(incident: Incident, lead: Member) -> tuple[str, ...]:

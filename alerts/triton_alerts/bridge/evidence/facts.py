@@ -1,7 +1,7 @@
 """Facts about an incident that its alerts do not contain, a source for each.
 
-Triton's own error messages, from the exporters' `/state`; and from Prometheus the objective and its budget, the servers
-on which the model is ready, and the model's latest changes. `gpus.py` is one more source.
+Triton's own error messages, from the exporters' `/state`; and from Prometheus the counted cause, the objective and its
+budget, the servers on which the model is ready, and the model's latest changes. `gpus.py` is one more source.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from triton_alerts.bridge.incidents.incident import (
     SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.printable import listed
@@ -57,6 +58,23 @@ def matchers_of(member: Member, *labels: str) -> Matchers:
         if value := member.labels.get(label):
             matchers = matchers.equal(label, value)
     return matchers
+
+
+_LOOKUPS = {alert.name: alert.cause_from for alert in ALERTS if alert.cause_from is not None}
+
+
+def counted_cause(prometheus: Prometheus) -> Source:
+    """Return the source of the cause that the exporter or the bridge has counted, where the alert has a query for it."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        lead = incident.lead
+        lookup = _LOOKUPS.get(lead.name)
+        if lookup is None:
+            return SourceFacts()
+        found = prometheus.instant(lookup.about(lead.labels))
+        return SourceFacts(cause=lookup.cause(sample.labels for sample in found))
+
+    return ask
 
 
 MAX_REASON_LENGTH = 8_000

@@ -172,13 +172,14 @@ class Silence(BaseModel, frozen=True):
 class SourceFacts(BaseModel, frozen=True):
     """Facts that a source has about an incident.
 
-    `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
+    `cause` is what Prometheus knows as the cause of its lead (`Lookup`), `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
     the first of the split in words (empty: none known), `first_step` what to do about it, `servers_not_ready` how
     many servers do not serve the model (None: not known).
     """
 
     reasons: dict[str, str] = {}
     facts: tuple[tuple[str, str], ...] = ()
+    cause: str = ""
     largest_cause: str = ""
     first_step: str = ""
     servers_not_ready: int | None = None
@@ -189,6 +190,7 @@ class SourceFacts(BaseModel, frozen=True):
         return SourceFacts(
             reasons=self.reasons | newer.reasons,
             facts=tuple((dict(self.facts) | dict(newer.facts)).items()),
+            cause=newer.cause or self.cause,
             largest_cause=newer.largest_cause or self.largest_cause,
             first_step=newer.first_step or self.first_step,
             servers_not_ready=known,

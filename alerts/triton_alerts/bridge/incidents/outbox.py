@@ -24,7 +24,7 @@ class Delivery:
     `role` is the most urgent severity that it reported, escalation, or digest, which is about many incidents. The
     message is `ts` in the Slack channel `posted_in` (empty: none yet). It and its thread report the events up to
     `seq`, and it shows the state `version`. `sending` is the last event of a post that may have arrived (0: none),
-    which was sent first at `sent_at`. At `check_at` (0: never) the channel is searched for a copy of the last post,
+    which was sent first at `sent_at`. At `check_at` (0: never) the channel is searched for copies of its posts,
     and the message is edited again: a request was not answered, and Slack may have acted on it later.
 
     The other fields are those of the incident now. `digest` is the digest that names it: None for no digest, empty
