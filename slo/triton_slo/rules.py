@@ -597,18 +597,14 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
     page, time = plan.pages(tier), objective.indicator.counts_time
-    window = canonical(tier.short if page else tier.long)
     group = "".join(f", {label}=%[{place}]q" for place, label in enumerate(objective.group_by, 1))
-    named = f"{str(plan.own)[:-1]}{group}}}"
+    named, window = f"{str(plan.own)[:-1]}{group}}}", canonical(tier.long)
     if page and time:
-        query, counted = f"{names.SERVERS_NOW}{named}", "servers are not ready"
+        query = f"{names.SERVERS_NOW}{named}"
     else:
-        counter, real = (
-            f"{names.COPY if _from_copy(window) else names.COUNTER}{named}",
-            plan.clock.text(window),
-        )
+        counter = f"{names.COPY if _from_copy(window) else names.COUNTER}{named}"
+        real = plan.clock.text(window)
         query = f"round(({counter} - {counter} offset {real} >= 0) or increase({counter}[{real}]))"
-        counted = f"{objective.indicator.failed_words} in {window}"
     asked = " ".join(f"$labels.{label}" for label in objective.group_by)
     numbers = (
         f"{{{{ range $i, $n := printf `{query}` {asked} | query | sortByLabel `{names.EVENT}` }}}}"
@@ -616,14 +612,19 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     )
     allowed = f"{number(round(100 * error_budget(objective.target), 10))}%"
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
-    over = canonical(tier.short if page and time else tier.long)
-    where, more = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}", ""
+    # The value of the expression is the share of the first window, which the numbers are of, too.
+    said = (
+        f"{{{{ $value | humanizePercentage }}}} of {objective.indicator.failed_words} ({numbers} in {window}), "
+        f"at most {allowed} may"
+    )
+    where, more = f"the last {window} and the last {canonical(tier.short)}", ""
     if page and time:
-        where, more = f"the last {over}", ", while more than half of the servers are not ready"
+        said = f"not ready on {numbers} servers"
+        where = f"the last {canonical(tier.short)}"
+        more = ", while more than half of the servers are not ready"
     return {
         **own,
-        "summary": f"{_who(plan)}: {numbers} {counted}; "
-        f"{{{{ $value | humanizePercentage }}}} in {over}, where {allowed} may",
+        "summary": f"{_who(plan)}: {said}",
         "description": f"{_target(objective)} The alert fires where {where} use up the error budget at more than "
         f"{number(plan.factor(tier))} times the pace that the target allows{more}.",
         "action": own.get("action") or objective.indicator.all_steps(),

@@ -34,7 +34,6 @@ from triton_alerts.bridge.incidents.incident import (
     Mark,
 )
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.catalogue import ALERTS
 from triton_slo.indicators import Latency
 
 NOW = 1_795_230_600.0
@@ -165,10 +164,8 @@ def pages() -> dict[str, str]:
     }
 
 
-def _member(
-    file: str, value: str, since: float, queried: Mapping[str, str], labels: Mapping[str, str]
-) -> Member:
-    """Return a firing alert in the words of the generated rules; `looked_up` is what their templates query."""
+def _member(file: str, value: str, since: float, numbers: str, labels: Mapping[str, str]) -> Member:
+    """Return a firing alert in the words of the generated rules; `numbers` is what their summary queries."""
     family = "slo" if "slo" in labels else "triton"
     groups = yaml.safe_load((RULES / f"{family}-{file}.yml").read_text())
     rule = next(
@@ -177,22 +174,21 @@ def _member(
         for rule in group["rules"]
         if rule.get("alert") == labels["alertname"] and rule["labels"].get("tier") == labels.get("tier")
     )
-    texts = {name: _filled(text, value, labels, queried) for name, text in rule["annotations"].items()}
+    texts = {name: _filled(text, value, labels, numbers) for name, text in rule["annotations"].items()}
     return Member(
         labels={**rule["labels"], **labels},
-        annotations=texts | {name: text for name, text in queried.items() if name in texts},
+        annotations=texts,
         starts_at=since,
         generator_url="http://prometheus:9090/graph?g0.expr=up",
     )
 
 
-def _filled(template: str, value: str, labels: Mapping[str, str], queried: Mapping[str, str]) -> str:
+def _filled(template: str, value: str, labels: Mapping[str, str], numbers: str) -> str:
     """Expand the few forms of template that these alerts use, as Prometheus does."""
     version = f" version {labels['version']}" if "version" in labels else ""
     text = template.replace("{{ with $labels.version }} version {{ . }}{{ end }}", version)
-    text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: queried.get("with", ""), text)
+    text = re.sub(r"\{\{ range .*\.Value \}\}\{\{ end \}\}", lambda _: numbers, text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
-    text = re.sub(r"\{\{ if ge \$value .*?\{\{ end \}\}", lambda _: value, text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
 
 
@@ -202,9 +198,7 @@ def _load_failure() -> Incident:
         "model": "ranker",
         "instance": "triton-0:8000",
     }
-    steps = next(alert.steps for alert in ALERTS if alert.name == labels["alertname"])
-    step = dict(steps)["missing_file"]
-    member = _member("lifecycle", "1", NOW - 40, {"cause": "missing_file", "action": step}, labels)
+    member = _member("lifecycle", "1", NOW - 40, "", labels)
     reason = (
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
@@ -215,17 +209,15 @@ def _load_failure() -> Incident:
         "not throttled, no XID error in the last hour"
     )
     facts = ((LAST_CHANGE, changes), (GPU, gpus))
-    return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts))
+    return _incident(
+        member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts, cause="missing_file")
+    )
 
 
 def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
-    queried = {
-        "with": " At this burn rate, the error budget left is spent in 19h 36m 25s.",
-        "cause": "queue 81%, compute_infer 17%, compute_input 1%",
-    }
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
-    member = _member("latency", "22.4", NOW - 90, queried, labels | more)
+    member = _member("latency", "22.4%", NOW - 90, "2912 of 13000", labels | more)
     gpus = (
         "H200 GPU-5a1e3f2c: utilization 97 %, 121.0 of 139.8 GiB used, 83 °C, "
         "clocks throttled (reason: sw_power_cap), no XID error in the last hour"

@@ -44,7 +44,7 @@ class Errors(GatewayIndicator):
         "Read the model's errors in Triton's log; if they began with a new version, roll it back."
     )
     steps_by_cause: ClassVar = {
-        "failure:REJECTED": "The queue rejects requests: add instances or replicas, or reduce the "
+        "failure:REJECTED": "Requests wait longer than the queue's timeout: add instances or replicas, or reduce the "
         "request rate of the clients.",
         "failure:BACKEND": "The model's own code fails: read its errors in Triton's log; if they began with a "
         "new version, roll it back.",

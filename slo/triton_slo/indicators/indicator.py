@@ -195,7 +195,7 @@ class Indicator(Value):
 
     @property
     def failed_words(self) -> str:
-        """What failed events are, after their number: `49 of 1190 requests failed`."""
+        """What failed events are, after their share: `4.1% of requests failed`."""
         return "requests failed"
 
     @property

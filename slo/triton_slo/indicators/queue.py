@@ -32,8 +32,8 @@ class Queue(HistogramIndicator):
     signal: ClassVar = "queue"
     cause_split: ClassVar = "queue"
     steps_by_cause: ClassVar = {
-        "failure": "The queue rejects requests: add instances or replicas, or reduce the request rate of "
-        "the clients.",
+        "failure": "The queue is full, or requests wait longer than its timeout: add instances or replicas, or reduce the "
+        "request rate of the clients.",
         **HistogramIndicator.steps_by_cause,
     }
 
