@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -86,56 +86,6 @@ class RecordedGroup:
     unknown_seconds: float = 0.0
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
-
-
-class CountedEvents:
-    """Answers about the counters of several objectives, by objective and group."""
-
-    def __init__(self, prometheus: Prometheus, period: Period, matchers: Matchers) -> None:
-        """Ask for the growth of every counter in the period. Raises PrometheusError."""
-        window = f"[{max(1, round(period.end - period.start))}s]"
-        self._period = period
-        self._values: dict[tuple[str, names.GroupLabels], dict[str, float]] = defaultdict(dict)
-        target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
-        for key, query in {
-            "": f"increase({names.COPY}{matchers}{window})",
-            "since": f"min_over_time({names.COUNTER_SINCE}{matchers}{window})",
-            "target": f"last_over_time({target})",
-            "least": f"min_over_time({target})",
-            "most": f"max_over_time({target})",
-        }.items():
-            for sample in prometheus.instant(query, period.end):
-                group = (sample.labels.get(names.SLO, ""), names.group_of(sample.labels))
-                event = key or sample.labels.get(names.EVENT, "")
-                # Two counters of a group are those of two thresholds, one after the other.
-                counted = self._values[group].get(event, 0.0) if not key else 0.0
-                self._values[group][event] = counted + sample.value
-
-    def of(
-        self, slo: str, fixed: set[tuple[str, str]], pauses: Sequence[Period]
-    ) -> Iterator[tuple[names.GroupLabels, RecordedGroup]]:
-        """Yield each group of an objective that had a counter, with its events in the period."""
-        for (name, group), values in self._values.items():
-            if name == slo and fixed <= set(group) and "since" in values:
-                total, target = values.get(names.TOTAL, 0.0), values.get("target")
-                others = [values[key] for key in ("least", "most") if key in values and values[key] != target]
-                yield (
-                    group,
-                    RecordedGroup(
-                        dict(group),
-                        target,
-                        min(values.get(names.ERROR, 0.0), total),
-                        total,
-                        self._since(values["since"], pauses),
-                        next(iter(others), None),
-                    ),
-                )
-
-    def _since(self, began: float, pauses: Sequence[Period]) -> float:
-        """Return from when events are counted: not before the first record of the period."""
-        start = self._period.start
-        late = (pause.end for pause in pauses if pause.start == start < began < pause.end)
-        return next(late, max(start, began))
 
 
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
@@ -249,16 +199,53 @@ def _read_period(
     prometheus: Prometheus, period: Period, members: Sequence[tuple[_Info, str]]
 ) -> Iterator[RecordedObjective]:
     """Yield what was recorded of objectives that have the same period, asked for all of them at once."""
-    pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
-    slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
-    matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    counted = CountedEvents(prometheus, period, matchers)
-    records = _Records.queried(prometheus, period, matchers)
+    slos = tuple(sorted({info.slo for info, _ in members}))
+    matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=slos))
+    counted = _counted(prometheus, period, matchers)
+    window = f"{round(period.end - period.start)}s"
+    unknown, excluded, sources, errors = (
+        prometheus.instant(query, period.end)
+        for query in (
+            f"count_over_time({names.ALERTS}{_UNKNOWN}[{window}:{STEP_SECONDS}s])",
+            f"count_over_time({names.SLI_EXCLUDED}{matchers}[{window}:{STEP_SECONDS}s])",
+            f"last_over_time({names.SLI_SOURCE}{matchers}[{window}:1h])",
+            f"avg_over_time({names.ESTIMATE_ERROR}{matchers}[{window}:1h])",
+        )
+    )
+    sources_of = defaultdict[_GroupOf, set[str]](set)
+    for sample in sources:
+        sources_of[_group_of(sample)].add(sample.labels.get(names.SOURCE, ""))
+    error_of = {_group_of(sample): sample.value for sample in errors}
     for info, zone in members:
-        own = records.of(info)
+        slo, fixed = info.slo, set(info.fixed)
         recorded = [at for at in info.recorded if period.start < at <= period.end]
+        pauses = tuple(_pauses(period, recorded))
+        # The alert on a model that is gone is about all of its objectives.
+        gone = [sample for sample in unknown if sample.labels.get(names.SLO, slo) == slo]
+        groups = []
+        for (name, group), values in counted.items():
+            if name != slo or not fixed <= set(group) or "since" not in values:
+                continue
+            total, target = values.get(names.TOTAL, 0.0), values.get("target")
+            others = [values[key] for key in ("least", "most") if key in values and values[key] != target]
+            model = dict(group).get("model")
+            # A group can be unknown for two reasons at once; the longer time is surely unknown.
+            steps = [each.value for each in gone if model in (None, each.labels.get("model", ""))]
+            groups.append(
+                RecordedGroup(
+                    dict(group),
+                    target,
+                    min(values.get(names.ERROR, 0.0), total),
+                    total,
+                    _since(period, values["since"], pauses),
+                    next(iter(others), None),
+                    max(steps, default=0.0) * STEP_SECONDS,
+                    tuple(sorted(sources_of[slo, group] - {""})),
+                    error_of.get((slo, group)),
+                )
+            )
         yield RecordedObjective(
-            slo=info.slo,
+            slo=slo,
             indicator=info.labels.get(names.INDICATOR, ""),
             owner=info.labels.get(names.OWNER, ""),
             description=info.labels.get("description", ""),
@@ -267,91 +254,55 @@ def _read_period(
             period=period,
             recorded_from=min(recorded),
             recorded_until=max(recorded),
-            pauses=pauses[info],
-            excluded=own.excluded_seconds(),
-            groups=own.completed(counted.of(info.slo, set(info.fixed), pauses[info])),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """Samples beside the counters, over a period: of many objectives, or of one."""
-
-    unknown: Sequence[Sample]
-    excluded: Sequence[Sample]
-    sources: Sequence[Sample]
-    estimate_errors: Sequence[Sample]
-
-    @classmethod
-    def queried(cls, prometheus: Prometheus, period: Period, matchers: Matchers) -> _Records:
-        """Query them for all objectives that the matchers choose. Raises PrometheusError."""
-        length = round(period.end - period.start)
-        hourly = f"[{length}s:1h]"
-        queries = (
-            _steps_query(names.ALERTS, _UNKNOWN, length),
-            _steps_query(names.SLI_EXCLUDED, matchers, length),
-            f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
-            f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
-        )
-        return cls(*(prometheus.instant(query, period.end) for query in queries))
-
-    def of(self, info: _Info) -> _Records:
-        """Return those of one objective."""
-        fixed = {(names.SLO, info.slo), *info.fixed}
-        excluded, sources, errors = (
-            [sample for sample in samples if fixed <= set(sample.labels.items())]
-            for samples in (self.excluded, self.sources, self.estimate_errors)
-        )
-        # The alert on a model that is gone is about all of its objectives.
-        unknown = [sample for sample in self.unknown if sample.labels.get(names.SLO, info.slo) == info.slo]
-        return _Records(unknown, excluded, sources, errors)
-
-    def excluded_seconds(self) -> dict[str, float]:
-        """Return the excluded time by reason."""
-        return {sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS for sample in self.excluded}
-
-    def completed(
-        self, groups: Iterable[tuple[names.GroupLabels, RecordedGroup]]
-    ) -> tuple[RecordedGroup, ...]:
-        """Return an objective's groups with their unknown time, sources and error of estimates."""
-        sources = defaultdict[names.GroupLabels, set[str]](set)
-        for sample in self.sources:
-            sources[names.group_of(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
-        errors = {names.group_of(sample.labels): sample.value for sample in self.estimate_errors}
-        return tuple(
-            replace(
-                counted,
-                # A group can be unknown for two reasons at once; the longer time is surely unknown.
-                unknown_seconds=max(
-                    (
-                        sample.value * STEP_SECONDS
-                        for sample in self.unknown
-                        if all(
-                            sample.labels.get(label, "") == value
-                            for label, value in group
-                            if label == "model"
-                        )
-                    ),
-                    default=0.0,
-                ),
-                sources=tuple(sorted(sources[group] - {""})),
-                estimate_error=errors.get(group),
-            )
-            for group, counted in groups
+            pauses=pauses,
+            excluded={
+                sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS
+                for sample in excluded
+                if {(names.SLO, slo), *fixed} <= set(sample.labels.items())
+            },
+            groups=tuple(groups),
         )
 
 
 _UNKNOWN = Matchers((f'alertname=~"{names.UNKNOWN_ALERT}|{names.UNMEASURED_ALERT}"', 'alertstate="firing"'))
+_GroupOf = tuple[str, names.GroupLabels]
+"""Objective, and labels of the group."""
 
 
-def _steps_query(name: str, matchers: Matchers, seconds: int) -> str:
-    return f"count_over_time({name}{matchers}[{seconds}s:{STEP_SECONDS}s])"
+def _group_of(sample: Sample) -> _GroupOf:
+    return sample.labels.get(names.SLO, ""), names.group_of(sample.labels)
 
 
-def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
+def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict[_GroupOf, dict[str, float]]:
+    """Return what every counter grew by in the period (by event), since when it counts, and its targets."""
+    window = f"[{max(1, round(period.end - period.start))}s]"
+    target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
+    counted: dict[_GroupOf, dict[str, float]] = defaultdict(dict)
+    for sample in prometheus.instant(f"increase({names.COPY}{matchers}{window})", period.end):
+        values, event = counted[_group_of(sample)], sample.labels.get(names.EVENT, "")
+        # Two counters of a group are those of two thresholds, one after the other.
+        values[event] = values.get(event, 0.0) + sample.value
+    for key, query in {
+        "since": f"min_over_time({names.COUNTER_SINCE}{matchers}{window})",
+        "target": f"last_over_time({target})",
+        "least": f"min_over_time({target})",
+        "most": f"max_over_time({target})",
+    }.items():
+        for sample in prometheus.instant(query, period.end):
+            counted[_group_of(sample)][key] = sample.value
+    return counted
+
+
+def _since(period: Period, began: float, pauses: Sequence[Period]) -> float:
+    """Return from when events are counted: not before the first record of the period."""
+    late = (pause.end for pause in pauses if pause.start == period.start < began < pause.end)
+    return next(late, max(period.start, began))
+
+
+def _pauses(period: Period, recorded: Iterable[int]) -> Iterator[Period]:
     """Yield the times of a period without records, from one step that has some to the next one."""
     before = period.start
-    for at in sorted(step for step in recorded if period.start < step <= period.end):
+    for at in sorted(recorded):
         if at - before > STEP_SECONDS:
             yield Period(before, at)
         before = at

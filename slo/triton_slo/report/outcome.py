@@ -8,7 +8,7 @@ does, or end before it, never show that an objective was met.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -242,37 +242,26 @@ def _paused_seconds(objective: RecordedObjective, group: RecordedGroup) -> float
 
 
 def _result(objective: RecordedObjective, group: RecordedGroup, missing: float) -> tuple[Result, str]:
-    """Return the result of a group, and why it is unknown where it is."""
+    """Return the result of a group, and why it is unknown where it is.
+
+    With events, by the most and the fewest failures that the missing time and the error of an estimate allow.
+    """
     if group.target is None:
         return "unknown", "no target was recorded"
+    incomplete = objective.begins_late or objective.ends_early
     if not group.total:
-        return _result_without_events(objective, missing)
-    return _result_of_events(objective, group, missing, error_budget(group.target))
-
-
-def _result_without_events(objective: RecordedObjective, missing: float) -> tuple[Result, str]:
-    if objective.begins_late or objective.ends_early or missing > STEP_SECONDS:
-        events = (
-            "not enough records to count events yet"
-            if objective.counts_nothing_yet
-            else "no event was recorded"
-        )
+        if not incomplete and missing <= STEP_SECONDS:
+            return "no events", ""
+        nothing = objective.counts_nothing_yet
+        events = "not enough records to count events yet" if nothing else "no event was recorded"
         return "unknown", f"{_missing_reason(objective, missing)}; {events}"
-    return "no events", ""
-
-
-def _result_of_events(
-    objective: RecordedObjective, group: RecordedGroup, missing: float, allowed: float
-) -> tuple[Result, str]:
-    """Judge by the most and the fewest failures that the missing time and the error of an estimate allow."""
+    allowed, error = error_budget(group.target), group.estimate_error or 0.0
     lasted = objective.period.end - group.since
     counted = max(STEP_SECONDS, lasted - missing - sum(objective.excluded.values()))
     lost = group.total / counted * missing
-    error = group.estimate_error or 0.0
     least, most = group.error / (group.total + lost), (group.error + lost) / (group.total + lost)
     if least - error > allowed:
         return "missed", ""
-    incomplete = objective.begins_late or objective.ends_early
     if most + error <= allowed and not incomplete:
         return "met", ""
     if incomplete or (lost and most > allowed):
@@ -300,20 +289,10 @@ def recorded_report(
     Objectives of files of which nothing was recorded are unknown. Raises PrometheusError.
     """
     with prometheus.collecting() as remarks:
-        outcomes = tuple(_outcomes(prometheus, reported, now, timezone, objectives))
-    return PeriodReport(reported, timezone, now, outcomes, warnings=tuple(remarks.warnings))
-
-
-def _outcomes(
-    prometheus: Prometheus,
-    reported: ReportedPeriod,
-    now: float,
-    timezone: str,
-    objectives: Sequence[Objective],
-) -> Iterator[ObjectiveOutcome]:
-    filed = {objective.name: objective for objective in objectives}
-    recorded = recorded_objectives(prometheus, reported, now, timezone)
-    yield from map(outcome, recorded)
+        recorded = recorded_objectives(prometheus, reported, now, timezone)
+    outcomes = [outcome(each) for each in recorded]
     if recorded:
+        filed = {objective.name: objective for objective in objectives}
         for name in sorted(filed.keys() - {objective.slo for objective in recorded}):
-            yield ObjectiveOutcome(name, filed[name].owner, None)
+            outcomes.append(ObjectiveOutcome(name, filed[name].owner, None))
+    return PeriodReport(reported, timezone, now, tuple(outcomes), warnings=tuple(remarks.warnings))
