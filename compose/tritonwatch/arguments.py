@@ -12,27 +12,16 @@ from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
-from triton_exporter.common.duration import DAY, duration_between, parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
-from triton_exporter.common.options import adder, is_web_address, parsed
+from triton_exporter.common.options import adder, parsed
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
-from triton_slo.promql import parse_selector
 from tritonwatch.command_error import CommandError, EncodingError, UsageError
 from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
-AS_GENERATED = "values that the rules were generated with"
-"""Title of the flags by which a verb repeats those of `generate`."""
-
-
-def scale(text: str) -> float:
-    """Return a factor above 0 and at most 1, as 0.005 or 1/120."""
-    value = _finite_number(text, "a number such as 0.005 or 1/120")
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; it must be above 0 and at most 1")
-    return value
 
 
 def whole(text: str) -> int:
@@ -43,82 +32,15 @@ def whole(text: str) -> int:
     return int(value)
 
 
-def checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Make a type of arguments that returns the text itself if `read` accepts it, or if it is empty."""
-    parse = parsed(read)
-
-    def check(text: str) -> str:
-        if text:
-            parse(text)
-        return text
-
-    return check
-
-
 seconds = parsed(parse_seconds)
 """A duration such as 5m, in seconds."""
-
-interval = parsed(duration_between(0.001, DAY))
-"""A duration of at most a day, in seconds, also written as a bare number of them."""
 
 moment = parsed(parse_moment)
 """A moment such as 2026-05-01T09:30Z, in Unix seconds."""
 
 
-selector = checked(parse_selector)
-"""PromQL matchers without braces, parsed here because a mistake in them would break every query."""
-
-
-def web_address(text: str) -> str:
-    """Return an http or https address with a host. Raises ValueError on any other text."""
-    if not is_web_address(text):
-        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:9096/alertmanager")
-    return text
-
-
-def _runbook(text: str) -> None:
-    try:
-        web_address(text.format(alert="TritonServerDown"))
-    except (LookupError, AttributeError, ValueError):
-        raise ValueError(f"{text!r} is not a URL such as https://wiki.example.org/{{alert}}") from None
-
-
-def add_runbook_url(add: Callable[..., None]) -> None:
-    """Declare the flag that gives the URL of a runbook; `add` is from `adder`."""
-    usual = Options().runbook_url
-    text = f"URL of a runbook; {{alert}} is replaced by the alert's name (default: {usual})"
-    add("--runbook-url URL", text, checked(_runbook), default=usual)
-
-
-def add_scrape_interval(add: Callable[..., None]) -> None:
-    """Declare the flag that gives the interval at which Prometheus scrapes, in seconds; `add` is from `adder`."""
-    add("--scrape-interval DURATION", "scrape interval of Prometheus (default: 15s)", interval, default=15.0)
-
-
-def add_time_scale(add: Callable[..., None], default: float = 1.0, shown: str = "1") -> None:
-    """Declare the flag that shortens the windows of the rules; `add` is from `adder`."""
-    text = (
-        "factor by which every window and every `for` of the rules is multiplied, such as 1/60 for demos and "
-        f"tests (default: {shown})"
-    )
-    add("--time-scale F", text, scale, default=default)
-
-
-def add_selector(add: Callable[..., None]) -> None:
-    """Declare the flag that gives the matchers of Triton's series; `add` is from `adder`."""
-    text = "PromQL label matchers to add to every selector, such as 'cluster=\"eu1\"'"
-    add("--selector MATCHERS", text, selector, default="")
-
-
-def add_rule_options(add: Callable[..., None]) -> None:
-    """Declare the flags that `rule_options` reads, which rules are generated with; `add` is from `adder`."""
-    add_selector(add)
-    add_scrape_interval(add)
-    add_time_scale(add)
-
-
 def rule_options(args: argparse.Namespace) -> Options:
-    """Return the options that `add_rule_options` declares; all others have their defaults."""
+    """Return the options of rules; all others have their defaults."""
     return Options(
         time_scale=args.time_scale, scrape_interval_seconds=args.scrape_interval, selector=args.selector
     )
@@ -181,30 +103,6 @@ def objective_texts(folder: Path) -> list[tuple[str, str]]:
         return [(str(file), text_of(file)) for file in yaml_files([folder])]
     except UsageError as error:
         raise UsageError(f"cannot read the objectives: {error}") from error
-
-
-def add_alerts(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag that names the file of alert settings."""
-    text = "alert settings (alerts.yaml): disables alerts, or changes their threshold, `for` or severity"
-    adder(parser.add_argument)("--alerts FILE", text, path)
-
-
-def add_links(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag that adds links to the dashboards."""
-    text = (
-        "link to show at the top of every dashboard, such as to logs or traces: a URL, or a path in "
-        "Grafana; Grafana replaces variables such as ${model} and ${__from} (repeatable)"
-    )
-    adder(parser.add_argument)("--link TITLE=URL...", text, _parse_link)
-
-
-def _parse_link(text: str) -> tuple[str, str]:
-    title, _, url = text.partition("=")
-    if not title.strip() or not (url.startswith("/") or is_web_address(url)):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a link such as Logs=https://logs.example.org/?q=${{model}}"
-        )
-    return title.strip(), url
 
 
 def alert_settings(file: Path | None) -> AlertsFile:

@@ -33,6 +33,7 @@ from triton_exporter.common.moments import utc_text
 from triton_exporter.common.printable import without_secrets
 from triton_exporter.common.problem import Problem
 from triton_slo.names import SEVERITIES
+from tritonwatch import project
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    settings = BridgeSettings.read(vars(args), os.environ)
+    settings = BridgeSettings.read(vars(args), os.environ, project.load(args, os.environ))
     if settings.data is not None:
         return _run(settings, settings.data)
     with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
@@ -128,7 +129,7 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
 
 
 def _test(args: argparse.Namespace) -> int:
-    settings = SendingSettings.read(vars(args), os.environ)
+    settings = SendingSettings.read(vars(args), os.environ, project.load(args, os.environ))
     problems: list[Problem] = []
     transport = Terminal(sys.stdout, time.time) if settings.dry_run else slack_transport(settings)
     channels = sorted(settings.channels())

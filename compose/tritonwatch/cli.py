@@ -103,12 +103,16 @@ def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Nam
 def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
     """Run a verb and return its exit code; the messages of an error go to standard error."""
     try:
+        if hasattr(verb, "OPTIONS"):
+            from tritonwatch import project  # the exporter does without it
+
+            project.fill(args, verb.OPTIONS)
         return verb.run(args)
     except CommandError as error:
         messages, code = error.messages, error.code
     except ProblemsError as error:
         messages = tuple(map(str, error.problems))
-        code = 2 if any(problem.place.startswith("--") for problem in error.problems) else 1
+        code = 2 if any(problem.place.startswith(("--", "$")) for problem in error.problems) else 1
     for message in messages:
         lines = f"tritonwatch {name}: {message}".split("\n")
         print("\n".join(map(printable, lines)), file=sys.stderr)
@@ -128,6 +132,10 @@ def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
             epilog=f"example: {verb.EXAMPLE}",
         )
         verb.configure(parser)
+        if hasattr(verb, "OPTIONS"):
+            from tritonwatch import project
+
+            project.declare_project(parser)
     return parser
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from triton_alerts import alertmanager
-from triton_alerts.alertmanager import ADDRESSES, integration, ticket_hours
-from triton_exporter.common.options import adder, host_and_port, parsed, with_scheme
 from triton_slo import yaml_text
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
@@ -19,110 +16,13 @@ from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access
-from tritonwatch.arguments import (
-    add_alerts,
-    add_links,
-    add_rule_options,
-    add_runbook_url,
-    alert_settings,
-    check_out,
-    checked,
-    objective_texts,
-    path,
-    rule_options,
-    web_address,
-)
+from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
 from tritonwatch.command_error import CommandError
-from tritonwatch.objective_files import add_objectives
+from tritonwatch.project import exporter_and_triton
 
 _DEFAULTS = Options()
 PARTS = ("rules", "alertmanager", "dashboards", "targets")
 """Subfolders of the generated files."""
-
-
-def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of every verb that generates files: the folders and the options of the text."""
-    add = adder(parser.add_argument)
-    add_objectives(add, required=True)
-    add_alerts(parser)
-    add_links(parser)
-    add(
-        "--out DIR",
-        "folder for the generated files, in subfolders such as rules, alertmanager and dashboards",
-        path,
-        required=True,
-    )
-    add(
-        "--target EXPORTER=TRITON...",
-        "add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address "
-        "of its Triton as the label `instance`, such as exporter:9401=http://triton:8000 (repeatable)",
-        parsed(_exporter_and_triton),
-    )
-    add_rule_options(add)
-    _add_receivers(add)
-    add_runbook_url(add)
-    add(
-        "--dashboard-url URL",
-        "URL of Grafana, for links in alerts",
-        checked(_check_dashboard_url),
-        default="",
-    )
-
-
-def _add_receivers(add: Callable[..., None]) -> None:
-    """Declare where Alertmanager sends notifications, and when; `add` is from `adder`."""
-    add(
-        "--webhook-url URL",
-        f"URL of the bridge's webhook, to which Alertmanager sends (default: {_DEFAULTS.webhook_url})",
-        parsed(web_address),
-    )
-    add(
-        "--webhook-token-file FILE",
-        "file with the bearer token for --webhook-url; the path is on the machine of Alertmanager",
-        default="",
-    )
-    add(
-        "--fallback URL",
-        "second receiver of alerts about the bridge and Alertmanager, in the same format as --page-to",
-        checked(integration),
-        default="",
-    )
-    add(
-        "--page-to URL...",
-        f"receiver of pages in addition to the bridge: {ADDRESSES} (repeatable)",
-        checked(integration),
-    )
-    add(
-        "--ticket-to URL...",
-        "receiver of tickets in addition to the bridge, in the same format as --page-to (repeatable)",
-        checked(integration),
-    )
-    add(
-        "--watchdog-url URL",
-        "webhook that receives the Watchdog alert: a dead man's switch outside this stack",
-        checked(web_address),
-        default="",
-    )
-    add(
-        "--ticket-hours WHEN",
-        "hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
-        checked(ticket_hours),
-        default="",
-    )
-
-
-def _exporter_and_triton(text: str) -> tuple[str, str]:
-    """Return where an exporter is scraped, and its Triton as HOST:PORT. Raises ValueError."""
-    exporter, _, triton = text.partition("=")
-    if not triton:
-        raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
-    host_and_port(exporter)
-    return exporter, urlsplit(web_address(with_scheme(triton))).netloc.rpartition("@")[2]
-
-
-def _check_dashboard_url(text: str) -> None:
-    if not text.startswith("/"):  # the bridge completes a path with its own --grafana
-        web_address(text)
 
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
@@ -146,7 +46,10 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     for warning in (*findings(reading, around), *settings.findings(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
-    targets = [{"targets": [exporter], "labels": {"instance": triton}} for exporter, triton in args.target]
+    targets = [
+        {"targets": [exporter], "labels": {"instance": triton}}
+        for exporter, triton in map(exporter_and_triton, args.target)
+    ]
     of_alerts = triton_alerts.generate.artifacts(reading.objectives, options)
     _check_receivers(args, of_alerts)
     return (
@@ -179,8 +82,15 @@ def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None
 
 def _known_models(args: argparse.Namespace) -> frozenset[str] | None:
     """Return the models that Prometheus knows, to warn of names that match nothing; None if it knows none."""
-    with access.connect(args) as prometheus:
-        return access.models(prometheus) or None
+    try:
+        with access.connect(args) as prometheus:
+            return access.models(prometheus) or None
+    except CommandError as error:
+        if "prometheus" in args.flags:
+            raise
+        # Only the project file names it: files are generated where no Prometheus is reachable, too.
+        print(f"warning: names of models are not checked: {error}", file=sys.stderr)
+        return None
 
 
 def by_path(made: Sequence[Artifact]) -> dict[str, str]:

@@ -6,9 +6,8 @@ import argparse
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed, printable
@@ -16,8 +15,8 @@ from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, group_name
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from tritonwatch import access, files
-from tritonwatch.arguments import at_words, objective_texts, path
+from tritonwatch import access
+from tritonwatch.arguments import at_words, objective_texts
 from tritonwatch.command_error import CommandError
 
 _MAX_NAMED = 5
@@ -32,25 +31,6 @@ def load(folder: Path | None) -> tuple[Objective, ...]:
     if reading.problems:
         raise CommandError(*reading.problems)
     return reading.objectives
-
-
-def add_objectives(add: Callable[..., None], use: str = "", **how: Any) -> None:
-    """Declare the flag that names the folder, and the `use` of its objectives; `add` is from `adder`."""
-    add("--objectives DIR", f"folder of objectives (YAML){use}", path, **how)
-
-
-def add_objectives_to_compare(add: Callable[..., None]) -> None:
-    """Declare --objectives for a verb that reads what the rules of objectives record."""
-    add_objectives(
-        add,
-        ", to report objectives that Prometheus has not loaded or has loaded with other values, and "
-        "how to load them",
-    )
-
-
-def add_objectives_to_replay(add: Callable[..., None]) -> None:
-    """Declare --objectives for a verb that replays objectives."""
-    add_objectives(add, " (default: the objectives that tritonwatch ships)", default=files.objectives())
 
 
 def not_loaded_message(
@@ -102,6 +82,9 @@ def _missing_line(missing: Sequence[str], place: str, at: float | None) -> str:
 
 
 def _loading_commands(args: argparse.Namespace) -> list[str]:
+    if args.has_project:
+        named = ["--project", args.project] if "project" in args else []
+        return [f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *named])}"]
     flags = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
     return [
         f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *flags, *access.options(args)])}",

@@ -116,7 +116,7 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "",
-            "argument --out: the value is empty; is a variable unset?",
+            "--out: the value is empty; is a variable unset?",
         ),
         (["dashboards", "write"], "FILE", "FILE: it is a file, not a folder"),
         (
@@ -202,7 +202,7 @@ def test_a_bad_address_is_refused_before_anything_is_written(
 
     assert 2 == main([verb, "--objectives", str(OBJECTIVES), "--out", str(out), *prometheus, option, text])
 
-    assert f"argument {option}: " in (printed := capsys.readouterr().err)
+    assert f"{option}: " in (printed := capsys.readouterr().err)
     assert repr(text) in printed
     assert not out.exists()
 

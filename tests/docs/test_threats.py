@@ -9,8 +9,7 @@ import pytest
 from triton_alerts.bridge.settings import BridgeSettings
 from triton_exporter.app.settings import Settings
 from tritonwatch.cli import main
-from tritonwatch.commands import web
-from tritonwatch.parser import Parser
+from tritonwatch.project import Pages
 
 _ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join(9 * [f'*{before}'])}]\n"
@@ -58,6 +57,4 @@ def test_every_listener_is_on_loopback_by_default() -> None:
 
     assert ("127.0.0.1", None) == (exporter.listen[0], exporter.otlp_listen)
     assert ("127.0.0.1", 9096) == BridgeSettings.read({"dry_run": "true"}, {}).listen
-    pages = Parser()
-    web.configure(pages)
-    assert ("127.0.0.1", 9097) == pages.parse_args(["--prometheus", "http://p:9090"]).listen
+    assert ("127.0.0.1", 9097) == Pages.read({"prometheus": "http://p:9090"}, {}).listen

@@ -55,6 +55,11 @@ def _seconds(text: str) -> float:
         raise ValueError(f"{text!r} is not a length of time", "use 90s, 15m or 2h") from None
 
 
+def _exporter(text: str) -> str:
+    # In a project file the Tritons to watch are EXPORTER=TRITON.
+    return url(text.partition("=")[0])
+
+
 def _channel(text: str) -> str:
     if not is_channel(text):
         raise ValueError(
@@ -197,7 +202,7 @@ class _Evidence(Options):
     group = "evidence in messages"
     section = "bridge"
 
-    exporter: Annotated[tuple[str, ...], each(url), Form("URL", repeated=True), Key("tritons")] = ()
+    exporter: Annotated[tuple[str, ...], each(_exporter), Form("URL", repeated=True), Key("tritons")] = ()
     """URL of an exporter, to read the reason of a failure (repeatable)"""
     prometheus: Annotated[Url, Key("prometheus.url")] = ""
     """URL of Prometheus, for burn rates, error budgets, GPU state and charts (or the variable TRITONWATCH_PROMETHEUS)"""

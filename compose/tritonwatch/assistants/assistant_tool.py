@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from triton_exporter.common.duration import in_words
+from triton_exporter.common.options import Options
 from triton_exporter.common.printable import printable
 from triton_slo import gate
 from tritonwatch import access
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser
+from tritonwatch.project import PrometheusAccess, fill
 from tritonwatch.tables.answer import JsonAnswer
 
 STALE_SECONDS = 300.0
@@ -29,6 +31,10 @@ class AskError(Exception):
 
 class AnsweringVerb(Protocol):
     """A module of `tritonwatch.commands` that can give its JSON as a value."""
+
+    @property
+    def OPTIONS(self) -> type[Options]:  # noqa: N802 # a constant of a module
+        """What it reads from a project file."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verb's arguments."""
@@ -95,10 +101,13 @@ def polled_ago(args: argparse.Namespace, _document: Any) -> float | None:
 
 
 def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, Any]) -> argparse.Namespace:
-    if tool.needs and getattr(given, tool.needs) is None:
+    if tool.needs and getattr(given, tool.needs, None) is None:
         flag = f"--{tool.needs.replace('_', '-')}"
         raise AskError(f"this server was started without {flag}, so {tool.name} are not known")
-    values = {**options, **{option: getattr(given, argument) for option, argument in tool.fixed.items()}}
+    values = {
+        **options,
+        **{option: getattr(given, argument, None) for option, argument in tool.fixed.items()},
+    }
     parser = _QuestionParser(prog=tool.name)
     tool.verb.configure(parser)
     args = parser.parse_args(
@@ -110,12 +119,8 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
         ]
     )
     if "prometheus" in tool.fixed:
-        for option in _access_options():
-            setattr(args, option, getattr(given, option))
+        for option in PrometheusAccess.options():
+            if option in given:
+                setattr(args, option, getattr(given, option))
+    fill(args, tool.verb.OPTIONS)
     return args
-
-
-def _access_options() -> list[str]:
-    parser = argparse.ArgumentParser(add_help=False)
-    access.add_prometheus(parser, required=False)
-    return list(vars(parser.parse_args([])))

@@ -36,14 +36,17 @@ from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
-from tritonwatch import access, output
-from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
+from tritonwatch import access, files, output
+from tritonwatch.arguments import add_at, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.objective_files import add_objectives_to_replay, load
+from tritonwatch.objective_files import load
+from tritonwatch.parser import declare
+from tritonwatch.project import Replay
 from tritonwatch.tables import backtest_table
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
+OPTIONS = Replay
 EXIT_CODES = {0: "printed", 1: "there is no history, a file has a mistake, or Prometheus did not respond"}
 
 _PIPE_WIDTH = 160
@@ -51,8 +54,8 @@ _PIPE_WIDTH = 160
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
-    add_objectives_to_replay(add)
     add(
         "--history FILE",
         "replay this file (CSV, or a file written by --save) instead of data from Prometheus",
@@ -65,14 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
     add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
-    add_scrape_interval(add)
     add(
         "--incidents FILE",
         "CSV file of known incidents, to compute precision, recall and detection time of the alerts",
     )
     add("--top N", "number of alerts to list (default: 40)", whole, default=40)
     add("--json", "write JSON instead of tables")
-    access.add_prometheus(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,12 +97,12 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 
 def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
     """Return the alerts that would have fired, and warnings about the history."""
-    if not (args.prometheus or args.history) or (args.history and access.is_given(args)):
+    if not (args.prometheus or args.history) or (args.history and "prometheus" in args.flags):
         raise UsageError("give --prometheus or --history, and not both")
     if args.last < 2 * args.step:
         raise UsageError("--last must be at least twice --step")
     _refuse_save(args.save)
-    loaded = load(args.objectives)
+    loaded = load(args.objectives or files.objectives())
     objectives = {objective.name: objective for objective in loaded}
     try:
         incidents = _labelled_incidents(args.incidents)

@@ -8,6 +8,7 @@ from pathlib import Path
 from triton_alerts.bridge.settings import BridgeSettings, SlackSettings
 from triton_exporter.common.options import adder
 from tritonwatch.parser import declare
+from tritonwatch.project import declare_project
 
 EXAMPLE = "tritonwatch bridge --dry-run --listen 127.0.0.1:9096"
 EXIT_CODES = {
@@ -19,6 +20,7 @@ EXIT_CODES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
     declare(parser, BridgeSettings)
+    declare_project(parser)
     subcommands = parser.add_subparsers(dest="subcommand", metavar="test | render FILE | log")
     test = subcommands.add_parser(
         "test",

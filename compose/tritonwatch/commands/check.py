@@ -30,18 +30,26 @@ from triton_slo.plan import Plan
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access
-from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
-from tritonwatch.command_error import EncodingError
+from tritonwatch.arguments import path, seconds, text_of, yaml_files
+from tritonwatch.command_error import CommandError, EncodingError, UsageError
+from tritonwatch.parser import declare
+from tritonwatch.project import Checked
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
+OPTIONS = Checked
 EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or Prometheus did not respond"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
-    add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
-    add_scrape_interval(add)
+    add(
+        "files FILE",
+        "objectives file, alerts.yaml or rule file, or a folder of them (default: those of the project file)",
+        path,
+        nargs="*",
+    )
     add(
         "--retention DURATION",
         "retention time of Prometheus, such as 15d; check then reports objectives that need a longer "
@@ -49,18 +57,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         seconds,
     )
     add("--json", "write JSON instead of text")
-    access.add_prometheus(
-        parser, required=False, purpose=", to check also that the series used in the files exist"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`."""
-    files = _sorted_files(args.files)
+    named = args.files or [file for file in (args.objectives, args.alerts) if file]
+    if not named:
+        raise UsageError(
+            "name a file or a folder of objectives, or write `objectives: DIR` into tritonwatch.yaml"
+        )
+    files = _sorted_files(named)
     live = _LiveFindings()
     if args.prometheus:
-        with access.connect(args) as prometheus:
-            live = _live_findings(prometheus, files.objectives, args.scrape_interval)
+        try:
+            with access.connect(args) as prometheus:
+                live = _live_findings(prometheus, files.objectives, args.scrape_interval)
+        except CommandError as error:
+            if "prometheus" in args.flags:
+                raise
+            # Only the project file names it: files are checked where no Prometheus is reachable, too.
+            print(f"warning: series are not checked: {error}", file=sys.stderr)
+            args.prometheus = ""
     mistakes, hints = _findings(files, live, args)
     if args.json:
         _print_json(files, mistakes, hints)

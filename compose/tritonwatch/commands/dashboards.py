@@ -18,34 +18,34 @@ from triton_exporter.catalogue import models, state
 from triton_exporter.common.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
-from tritonwatch.arguments import add_alerts, add_links, add_selector, check_out, checked, tuned
+from tritonwatch.arguments import check_out, tuned
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.grafana import Grafana, GrafanaError
-from tritonwatch.objective_files import add_objectives, load
+from tritonwatch.objective_files import load
+from tritonwatch.parser import declare
+from tritonwatch.project import Dashboards
 
 EXAMPLE = (
     "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
 )
+OPTIONS = Dashboards
 EXIT_CODES = {0: "done", 1: "failed, or --dry-run found a change"}
 TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
     add(
         "action",
         "list the dashboards, write them to --out, or push them to --grafana",
         choices=("list", "write", "push"),
     )
-    add_selector(add)
     add(
         "--per-model",
         "also generate one dashboard for each model that has series in the Prometheus of --prometheus",
     )
-    add_objectives(add, "; the dashboards of --per-model show their thresholds")
-    add_alerts(parser)
-    add_links(parser)
     add("--folder FOLDER", f"title of the Grafana folder (default for a new folder: {FOLDER_TITLE})", _title)
     add = adder(parser.add_argument_group("write").add_argument)
     add("--out DIR", "folder to write to", Path)
@@ -56,20 +56,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("json", "configmap", "resource"),
         default="json",
     )
-    add("--namespace NAMESPACE", "namespace of the ConfigMaps", checked(_namespace), default="")
+    add("--namespace NAMESPACE", "namespace of the ConfigMaps", _namespace, default="")
     add = adder(parser.add_argument_group("push").add_argument)
-    add("--grafana URL", "URL of Grafana, with its path if it has one")
-    add(
-        "--grafana-token-file FILE",
-        f"file with a service account token (or the variable {TOKEN_VARIABLE})",
-        Path,
-    )
     add("--dry-run", "show what would change, and change nothing; exit with 1 if anything would change")
     add(
         "--prune",
         "delete the dashboards of models that no longer have series in the Prometheus of --prometheus",
     )
-    access.add_prometheus(parser, required=False)
 
 
 def _title(text: str) -> str:
@@ -78,9 +71,12 @@ def _title(text: str) -> str:
     return text
 
 
-def _namespace(text: str) -> None:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise ValueError(f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
+def _namespace(text: str) -> str:
+    if text and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside"
+        )
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -153,7 +149,7 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.prune and not args.per_model:
         raise UsageError("--prune needs --per-model")
     texts = {board.uid: dashboard_text(board) for board in made}
-    with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
+    with Grafana(args.grafana, _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
         pending = {uid: lines for uid, lines in plan.items() if lines}
@@ -209,9 +205,7 @@ def _print_changes(plan: Mapping[str, list[str]], dry_run: bool) -> None:
 
 
 def _token(path: Path | None) -> str:
-    token = (
-        access.read_secret(str(path), "--grafana-token-file") if path else os.environ.get(TOKEN_VARIABLE, "")
-    )
+    token = access.read_secret(path, "--grafana-token-file") if path else os.environ.get(TOKEN_VARIABLE, "")
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
         given = f"--grafana-token-file {path} is not one" if path else "there is none"
         raise UsageError(

@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from triton_exporter.common.options import adder
-from tritonwatch.arguments import add_time_scale
+from triton_exporter.common.options import adder, parsed
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.project import scale
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
 EXIT_CODES = {
@@ -27,7 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--port-base PORT", "first of 9 consecutive ports on 127.0.0.1 (default: 19400)", _port, default=19400
     )
-    add_time_scale(add, 1 / 60, "1/60, which makes an hour a minute")
+    add(
+        "--time-scale F",
+        "factor by which every window of the rules is multiplied (default: 1/60, which makes an hour a minute)",
+        parsed(scale),
+        default=1 / 60,
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,6 +22,8 @@ from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, at_words, misspelt, seconds
 from tritonwatch.command_error import UsageError
+from tritonwatch.parser import declare
+from tritonwatch.project import Recorded
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
@@ -29,6 +31,7 @@ EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifie
 Outcome = Verdict | Literal["cannot tell"]
 EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
 """Exit codes; a pipeline must not promote on any but 0."""
+OPTIONS = Recorded
 EXIT_CODES: dict[int, str] = {code: outcome for outcome, code in EXIT.items()} | {
     EXIT["cannot tell"]: "cannot tell: there is no data, rules are not loaded, or Prometheus did not respond"
 }
@@ -36,6 +39,7 @@ EXIT_CODES: dict[int, str] = {code: outcome for outcome, code in EXIT.items()} |
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
     parser.description = (
         "Decide whether to promote, hold or roll back a release. If data is unknown or old, the verdict is "
@@ -43,7 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_group_filter(parser, "use only this model (required with --canary)")
     add("--version V", "use only this version")
-    objective_files.add_objectives_to_compare(add)
     add("--max-age DURATION", "hold if the data is older than this (default: 5m)", seconds, default=300.0)
     add(
         "--min-budget PERCENT",
@@ -70,7 +73,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _parse_ratio,
     )
     add("--min-events N", "hold if a version has fewer events than this (default: 50)", float, default=50)
-    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,19 +12,21 @@ import yaml
 from triton_exporter.common.options import adder
 from triton_slo.artifact import Artifact
 from triton_slo.problem_words import count
-from tritonwatch import access, output
+from tritonwatch import output
 from tritonwatch.arguments import objective_texts
-from tritonwatch.generation import PARTS, add_generation, by_path, generated
+from tritonwatch.generation import PARTS, by_path, generated
+from tritonwatch.parser import declare
+from tritonwatch.project import Generation
 
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
+OPTIONS = Generation
 EXIT_CODES = {0: "written", 1: "mistakes in the files, or --check found a difference"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
-    add_generation(parser)
-    access.add_prometheus(parser, required=False, purpose=", to warn about names that match no model")
     add("--only", "write only this kind of file, directly into --out", choices=PARTS)
     add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
     add(

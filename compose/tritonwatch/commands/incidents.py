@@ -16,12 +16,15 @@ from triton_exporter.common.duration import in_words, parse_seconds
 from triton_exporter.common.options import adder, parsed
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
-from tritonwatch.arguments import moment, path
+from tritonwatch.arguments import moment
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.parser import declare
+from tritonwatch.project import Incidents, PrometheusAccess
 from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
+OPTIONS = Incidents
 EXIT_CODES = {0: "printed", 1: "not found or not readable"}
 
 
@@ -56,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parsed(hours.parse),
         default=hours.WORKING,
     )
-    access.add_prometheus(week, required=False, purpose=", to add error budgets to the summary")
+    declare(week, PrometheusAccess)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,17 +81,15 @@ def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -
 
 
 def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
-    _add_data(parser, **how)
+    _add_data(parser)
     # argparse.SUPPRESS: the default of a subcommand would undo an option given before it.
     adder(parser.add_argument)(
         "--json", "write JSON: an object for each incident", default=how.get("default", argparse.SUPPRESS)
     )
 
 
-def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
-    adder(parser.add_argument, **{"default": argparse.SUPPRESS} | how)(
-        "--data DIR", "data folder of the bridge (its --data); required", path
-    )
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    declare(parser, OPTIONS, ("data",))
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:

@@ -27,8 +27,10 @@ from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
+from tritonwatch.project import FILE, PrometheusAccess
 
-EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
+EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --prometheus http://127.0.0.1:9090"
+OPTIONS = PrometheusAccess
 EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
 
 _HISTORY = "7d"
@@ -44,36 +46,60 @@ class _Settings(TritonAccess):
     """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
 
 
+_PROJECT = """\
+# What every verb of tritonwatch in this folder reads; flags win over it. docs/howto.md has an example.
+{prometheus}
+# alertmanager: http://127.0.0.1:9093
+# grafana: {{url: http://127.0.0.1:3000, token_file: secrets/grafana}}
+# bridge: {{url: http://127.0.0.1:9096, slack_token_file: secrets/slack, channel: "#triton-alerts"}}
+# receivers: {{page_to: [pagerduty:///run/secrets/pagerduty]}}
+tritons: # where an exporter is scraped, and its Triton
+- 127.0.0.1:9401={triton}
+objectives: {objectives}
+out: generated
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
     declare(parser, _Settings, _Settings.options().keys() - {"timeout"})
     add(
         "--out FILE",
-        "file to write, or - for standard output (default: objectives.yaml); an existing file is never "
+        "file to write, or - for standard output (default: objectives/proposed.yaml); an existing file is never "
         "overwritten",
-        default="objectives.yaml",
+        default="objectives/proposed.yaml",
     )
-    access.add_prometheus(parser, required=False, purpose=", to set thresholds from measured percentiles")
+    declare(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the proposal."""
+    """Write the proposal, and a project file where there is none."""
     settings = _Settings.read(vars(args), os.environ)
     exists = UsageError(f"--out {args.out} already exists and is not overwritten; choose another file")
-    if args.out != "-" and Path(args.out).exists():
+    out = Path(args.out)
+    if args.out != "-" and out.exists():
         raise exists
     text = _proposal(settings, args)
     if args.out == "-":
         print(text, end="")
         return 0
     try:
-        output.write_file(Path(args.out), text)
+        output.write_file(out, text)
     except FileExistsError:  # another process created it meanwhile
         raise exists from None
     except OSError as error:
-        raise CommandError(output.fault(Path(args.out), error)) from error
-    print(f"wrote {args.out}; review the file, then run: tritonwatch check {args.out}")
+        raise CommandError(output.fault(out, error)) from error
+    written, check = str(out), f"tritonwatch check {out}"
+    # A folder of objectives has no other files, so that the one for the project is never among them.
+    if not out.is_absolute() and out.parent != Path() and not args.has_project:
+        address = (
+            f"prometheus: {args.prometheus}" if args.prometheus else "# prometheus: http://127.0.0.1:9090"
+        )
+        project = _PROJECT.format(prometheus=address, triton=settings.triton, objectives=out.parent)
+        output.write_file(FILE, project)
+        written, check = f"{out} and {FILE}", "tritonwatch check"
+    print(f"wrote {written}; review, then run: {check}")
     return 0
 
 

@@ -11,15 +11,16 @@ from pydantic import Field
 
 from triton_alerts.bridge.incidents.history import last_written
 from triton_exporter.common.installed_version import installed_version
-from triton_exporter.common.options import adder
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_scrape_interval, path
 from tritonwatch.assistants import limitations
 from tritonwatch.assistants.assistant_tool import AssistantTool, polled_ago
 from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
+from tritonwatch.parser import declare
+from tritonwatch.project import Asked
 
 EXAMPLE = "tritonwatch mcp --prometheus http://127.0.0.1:9090 --bridge-data /var/lib/tritonwatch-bridge"
+OPTIONS = Asked
 EXIT_CODES = {0: "standard input ended"}
 
 
@@ -30,13 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "assistant starts this command itself (docs/web.md). The command changes nothing: it only "
         "queries Prometheus and reads incidents."
     )
-    add = adder(parser.add_argument)
-    objective_files.add_objectives(
-        add, ", to compare with the rules that Prometheus has loaded, and for backtests"
-    )
-    add("--bridge-data DIR", "data folder of a bridge, to read its incidents", path)
-    add_scrape_interval(add)
-    access.add_prometheus(parser)
+    declare(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,28 +7,23 @@ import os
 from dataclasses import replace
 
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
-from triton_exporter.common.options import adder
 from tritonwatch import access, output
-from tritonwatch.generation import add_generation, by_path, generated
+from tritonwatch.generation import by_path, generated
+from tritonwatch.parser import declare
+from tritonwatch.project import Reloading
 from tritonwatch.reloading import CHECKERS, check, write_and_load
 
 EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
     "--alertmanager http://127.0.0.1:9093"
 )
+OPTIONS = Reloading
 EXIT_CODES = {0: "the new files are loaded", 1: "failed; the old files stay loaded"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add = adder(parser.add_argument)
-    add_generation(parser)
-    access.add_prometheus(parser)
-    add(
-        "--alertmanager URL",
-        "URL of an Alertmanager to reload too, with the same credentials as --prometheus",
-        default="",
-    )
+    declare(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,8 +32,7 @@ def run(args: argparse.Namespace) -> int:
     prometheus = ReloadableServer("Prometheus", reached)
     alertmanager = None
     if args.alertmanager:
-        url = access.checked_url(args.alertmanager, "--alertmanager")
-        alertmanager = Alertmanager(replace(reached, url=url))
+        alertmanager = Alertmanager(replace(reached, url=args.alertmanager))
     files = by_path(generated(args, "prometheus"))
     accepting = check(files)
     for name in CHECKERS:

@@ -14,11 +14,14 @@ from triton_slo.report.outcome import PeriodReport
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import path
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.review.bridge_location import add_bridge, bridge_of
+from tritonwatch.parser import declare
+from tritonwatch.project import Reported
+from tritonwatch.review.bridge_location import bridge_of
 from tritonwatch.review.period_reports import begun_period, formatted_report, period_report
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --out report.md"
+OPTIONS = Reported
 EXIT_CODES = {0: "written", 1: "nothing is recorded, or Prometheus did not respond"}
 
 FORMATS = ("markdown", "json")
@@ -26,6 +29,7 @@ FORMATS = ("markdown", "json")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
     add("--period PERIOD", f"month or quarter: {FORMS} (default: last-month)", default="last-month")
     add(
@@ -37,9 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--owner NAME...", "report only the objectives and incidents of this owner (repeatable)")
     add("--format", "format of the report (default: markdown)", choices=FORMATS, default=FORMATS[0])
     add("--out FILE", "file to write instead of standard output; an existing file is overwritten", path)
-    add_bridge(add)
-    objective_files.add_objectives(add, ", to list in the report even if nothing was recorded for them")
-    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,10 +24,13 @@ from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.parser import declare
+from tritonwatch.project import Recorded
 from tritonwatch.tables import status_table
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
+OPTIONS = Recorded
 EXIT_CODES = {
     0: "printed",
     1: "a row is, or may be, in a state of --fail-on, rules are not loaded, or Prometheus did not respond",
@@ -62,6 +65,7 @@ class _Reading:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    declare(parser, OPTIONS)
     add = adder(parser.add_argument)
     add("--json", "write JSON instead of a table")
     add_group_filter(parser, "show only this model")
@@ -83,8 +87,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
     )
-    objective_files.add_objectives_to_compare(add)
-    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from triton_exporter.common.options import is_web_address
@@ -13,17 +12,6 @@ from tritonwatch.review.bridge_client import BridgeAddress
 
 DATA_OPTION = "--bridge-data"
 TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
-
-
-def add_bridge(add: Callable[..., None]) -> None:
-    """Declare the options; `add` is from `adder`."""
-    add(f"{DATA_OPTION} DIR|URL", "data folder of the bridge, or its URL, to read its incidents")
-    add(
-        f"{TOKEN_OPTION} FILE",
-        "file with the bearer token for --bridge-data URL (the bridge's --token-file)",
-        default="",
-    )
-    add("--bridge-ca-file FILE", "CA certificates to trust for --bridge-data URL (PEM)", default="")
 
 
 def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
@@ -39,4 +27,4 @@ def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
         return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
 
     token()  # a mistake is reported now
-    return BridgeAddress(args.bridge_data, token, args.bridge_ca_file)
+    return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))

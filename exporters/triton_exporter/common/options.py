@@ -50,9 +50,14 @@ class Variable(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key in a file that has another name than the option, such as `prometheus.url`."""
+    """A key in a file that has another name than the option, such as `prometheus.url`.
+
+    Without it in the file, the value is that of the `other` key, with `suffix` after it.
+    """
 
     path: str
+    other: str = ""
+    suffix: str = ""
 
 
 class _Rarely(NamedTuple):
@@ -225,6 +230,8 @@ class Option(NamedTuple):
     group: str
     variable: Variable
     key: str
+    other: str = ""
+    suffix: str = ""
 
     @property
     def flag(self) -> str:
@@ -242,7 +249,7 @@ class Given(NamedTuple):
 class OptionsFile(NamedTuple):
     """What a file has, by key; paths in it are relative to its folder. Mistakes are raised when options are read."""
 
-    folder: Path
+    path: Path
     given: Mapping[str, Given]
     problems: Sequence[Problem] = ()
 
@@ -258,7 +265,11 @@ class Options(BaseModel):
     """A class with a field for each option; a field whose type has no Form has no option."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # --help needs the fields alone
     )
     group: ClassVar[str] = ""
     """Title of its options in the help."""
@@ -280,13 +291,25 @@ class Options(BaseModel):
                 continue
             declaring = next(base for base in cls.__mro__ if name in get_annotations(base))
             assert issubclass(declaring, Options)
-            key = next((mark.path for mark in field.metadata if isinstance(mark, Key)), "")
-            key = key or ".".join(filter(None, (declaring.section, name)))
+            key, *other = next(
+                (mark for mark in field.metadata if isinstance(mark, Key)),
+                Key(".".join(filter(None, (declaring.__dict__.get("section"), name)))),
+            )
             own = next((mark for mark in field.metadata if isinstance(mark, Variable)), None)
             variable = own or Variable("TRITONWATCH_" + key.removesuffix(".url").replace(".", "_").upper())
             text = str(field.description).replace("{default}", form.default_text(field.default))
             rare = any(isinstance(mark, _Rarely) for mark in field.metadata)
-            found[name] = Option(name, form, text, field.is_required(), rare, declaring.group, variable, key)
+            found[name] = Option(
+                name,
+                form,
+                text,
+                field.is_required(),
+                rare,
+                declaring.__dict__.get("group", ""),
+                variable,
+                key,
+                *other,
+            )
         return found
 
     @classmethod
@@ -307,11 +330,12 @@ class Options(BaseModel):
                 raw[name] = text.splitlines() if option.form.repeated else text
                 if option.variable.has_content:
                     raw[name] = Content(text, places[name])
-            elif option.key in file.given:
-                given = file.given[option.key]
+            elif given := file.given.get(option.key) or file.given.get(option.other):
                 raw[name], places[name] = given.value, given.place
+                if option.key not in file.given:
+                    raw[name] = f"{given.value}{option.suffix}"
                 if option.form.metavar in ("FILE", "DIR") and isinstance(given.value, str) and given.value:
-                    raw[name] = str(file.folder / given.value)
+                    raw[name] = str(file.path.parent / given.value)
         for name, field in cls.model_fields.items():
             for mark in field.metadata:
                 if name not in cls.options() and isinstance(mark, Variable) and mark.name in environment:
@@ -322,7 +346,16 @@ class Options(BaseModel):
         except ValidationError as error:
             wrong = {str(detail["loc"][0]): detail for detail in error.errors()}
             for name, detail in wrong.items():
-                problems += _problems(cls.options()[name], detail, raw.get(name), places.get(name, ""))
+                option = cls.options()[name]
+                if detail["type"] == "missing" and file.problems:
+                    continue  # the file may have it
+                if detail["type"] == "missing":
+                    fix = f"give {option.flag} {option.form.metavar}"
+                    if file.path.name:
+                        fix += f", or write it into {file.path} as {option.key.removesuffix('.url')}"
+                    problems.append(Problem(option.flag, "is missing", fix))
+                else:
+                    problems += _problems(option, detail, raw[name], places[name])
             # Again without them, so that what is wrong with several together is reported at once.
             try:
                 options = cls.model_validate({name: raw[name] for name in raw if name not in wrong})
@@ -335,8 +368,6 @@ class Options(BaseModel):
 
 
 def _problems(option: Option, detail: Any, raw: object, place: str) -> Iterable[Problem]:
-    if detail["type"] == "missing":
-        return [Problem(option.flag, "is missing", f"give {option.flag} {option.form.metavar}")]
     error = detail.get("ctx", {}).get("error")
     if isinstance(error, ProblemsError):
         return error.problems
@@ -358,11 +389,11 @@ def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsF
         content = read_yaml(file)
         node = yaml.compose(file.read_text(encoding="utf-8"))
     except (OSError, *YAML_FAULTS) as error:
-        return OptionsFile(file.parent, {}, [Problem(str(file), fault(error), _MAPPING)])
+        return OptionsFile(file, {}, [Problem(str(file), fault(error), _MAPPING)])
     if content is None:
-        return OptionsFile(file.parent, {})
+        return OptionsFile(file, {})
     if not isinstance(content, dict) or not isinstance(node, yaml.MappingNode):
-        return OptionsFile(file.parent, {}, [Problem(str(file), "is not a mapping", _MAPPING)])
+        return OptionsFile(file, {}, [Problem(str(file), "is not a mapping", _MAPPING)])
     known = {key.removeprefix(f"{section}.") if section else key for key in known}
     sections = {key.partition(".")[0] for key in known if "." in key}
     lines: dict[str, int] = {}
@@ -384,9 +415,7 @@ def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsF
         for key, value in values.items()
         if key in known and value is not None
     }
-    return OptionsFile(
-        file.parent, given, [_unknown(places[key], key, known) for key in values if key not in known]
-    )
+    return OptionsFile(file, given, [_unknown(places[key], key, known) for key in values if key not in known])
 
 
 def _unknown(place: str, key: str, known: Collection[str]) -> Problem:

@@ -210,7 +210,7 @@ def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> 
         ["--triton-key-file: is a key without a certificate (fix: name it: --triton-cert-file)"],
     ) == _exit_and_lines("--triton", "https://127.0.0.1:1", *key)
     assert (
-        1,
+        2,
         ["$TRITON_CA_FILE: would not be used: no URL is https (fix: --triton https://HOST:PORT)"],
     ) == _exit_and_lines("--triton", "http://127.0.0.1:1", TRITON_CA_FILE=str(pki / "ca.pem"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import socket
 import subprocess
@@ -16,10 +15,13 @@ from exporters.captures import bodies
 from support import history
 from support.history import END
 from support.loopback import Handler, answering
+from triton_exporter.common.problem import ProblemsError
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.server_access import Access
 from tritonwatch import access as arguments
 from tritonwatch.command_error import UsageError
+from tritonwatch.parser import Parser, declare
+from tritonwatch.project import PrometheusAccess
 
 EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
@@ -62,8 +64,8 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
 @pytest.mark.parametrize("timeout", ["1.5", "1500ms", "0.75s", "90.5s", "10s"])
 def test_a_timeout_of_any_length_is_one_that_prometheus_reads(prometheus: str, timeout: str) -> None:
     """Prometheus reads no fractions of a unit, such as 1.5s, and refuses the query for them."""
-    parser = argparse.ArgumentParser()
-    arguments.add_prometheus(parser)
+    parser = Parser()
+    declare(parser, PrometheusAccess)
     access = arguments.from_arguments(
         parser.parse_args([f"--prometheus={prometheus}", f"--timeout={timeout}"]), {}
     )
@@ -272,10 +274,10 @@ def test_the_environment_may_contain_secrets_too() -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["--prometheus", "ftp://prometheus"], "not a URL; use for example http://127.0.0.1:9090"),
-        (["--prometheus", "http://me:pw@host"], "the URL contains credentials"),
-        (["--prometheus", "http://host:99999"], "Port out of range"),
-        (["--prometheus", "http://host/?a=b"], "the URL contains ? or #"),
+        (["--prometheus", "ftp://prometheus"], "--prometheus: 'ftp://prometheus' is not a URL"),
+        (["--prometheus", "http://me:pw@host"], "a URL takes no user and password"),
+        (["--prometheus", "http://host:99999"], "is not a URL"),
+        (["--prometheus", "http://host/?a=b"], "has a ? or a #"),
         (["--prometheus", "http://host", "--header", "nonsense"], "write 'NAME: VALUE'"),
         (["--prometheus", "http://host", "--header", "A: @/no/such"], "/no/such: No such file"),
         (["--prometheus", "http://host", "--ca-file", "/no/such"], "/no/such: the file does not exist"),
@@ -284,10 +286,10 @@ def test_the_environment_may_contain_secrets_too() -> None:
 )
 def test_unusable_arguments_are_refused_with_a_reason(words: list[str], printed: str) -> None:
     """A mistake in the arguments is reported before anything is asked."""
-    parser = argparse.ArgumentParser()
-    arguments.add_prometheus(parser)
+    parser = Parser()
+    declare(parser, PrometheusAccess)
 
-    with pytest.raises(UsageError, match=r"^[^\n]+$") as caught:
+    with pytest.raises((UsageError, ProblemsError), match=r"^[^\n]+$") as caught:
         arguments.from_arguments(parser.parse_args(words), {})
 
     assert printed in str(caught.value)
@@ -317,8 +319,8 @@ def test_tls_with_our_certificate_and_a_password(tmp_path: Path) -> None:
 
 
 def parsed(url: str, *words: object, environment: Mapping[str, str] | None = None) -> Access:
-    parser = argparse.ArgumentParser()
-    arguments.add_prometheus(parser)
+    parser = Parser()
+    declare(parser, PrometheusAccess)
     args = parser.parse_args(["--prometheus", url, *map(str, words)])
     return arguments.from_arguments(args, environment or {})
 

@@ -1,0 +1,388 @@
+"""The project file `tritonwatch.yaml`, and the options that several verbs read from it.
+
+It says once where the servers are, which Tritons are watched, and where alerts go. A class of options below is a part of
+it: the key of an option is its name, in the section of the class. Every verb reads the file of the working folder, or
+`--project FILE`; a flag wins over a variable, and a variable over the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator
+
+from triton_exporter.common.duration import DAY, duration_between, duration_text
+from triton_exporter.common.options import (
+    Address,
+    File,
+    Folder,
+    Form,
+    Key,
+    Options,
+    OptionsFile,
+    Rare,
+    Switch,
+    Url,
+    each,
+    host_and_port,
+    is_web_address,
+    read_file,
+    single,
+    with_scheme,
+)
+from triton_slo.artifact import Options as Generated
+
+FILE = Path("tritonwatch.yaml")
+VARIABLE = "TRITONWATCH_PROJECT"
+
+
+def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFile:
+    """Return what the project file has; nothing without one. Raises ProblemsError if a named one is not there."""
+    named = getattr(args, "project", None) or environment.get(VARIABLE)
+    if not named and not FILE.is_file():
+        return OptionsFile(FILE, {})
+    return read_file(Path(named or FILE), known_keys())
+
+
+def known_keys() -> set[str]:
+    """Return every key that a project file may have."""
+    from triton_alerts.bridge.settings import BridgeSettings
+
+    classes: tuple[type[Options], ...] = (Dashboards, Generation, Reloading, Pages, BridgeSettings)
+    return {option.key for model in classes for option in model.options().values()}
+
+
+def fill(args: argparse.Namespace, model: type[Options], environment: Mapping[str, str] = os.environ) -> None:
+    """Set every option of a class in the arguments: as given, from the variables and the project file, or its default.
+
+    Raises ProblemsError with every mistake.
+    """
+    project = load(args, environment)
+    options = model.read(vars(args), environment, project)
+    args.flags = {name for name in model.options() if hasattr(args, name)}
+    args.has_project = bool(project.given)
+    for name in model.options():
+        setattr(args, name, getattr(options, name))
+
+
+def declare_project(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the project file."""
+    parser.add_argument(
+        "--project",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help=f"project file (default: {FILE} in the working folder, if there is one)",
+    )
+
+
+def _interval(text: str) -> float:
+    return duration_between(0.001, DAY)(text)
+
+
+def _selector(text: str) -> str:
+    from triton_slo.promql import parse_selector  # the parser of PromQL takes long to load
+
+    if text:
+        parse_selector(text)
+    return text
+
+
+def scale(text: str) -> float:
+    """Return a factor above 0 and at most 1, as 0.005 or 1/120."""
+    numerator, _, denominator = text.partition("/")
+    try:
+        value = float(numerator) / float(denominator or 1)
+    except (ValueError, ZeroDivisionError):
+        value = 0.0
+    if not 0 < value <= 1:
+        raise ValueError(f"{text!r} is not a number such as 0.005 or 1/120, above 0 and at most 1")
+    return value
+
+
+def _web_address(text: str) -> str:
+    if not is_web_address(text):
+        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:9096/alertmanager")
+    return text
+
+
+def _runbook(text: str) -> str:
+    try:
+        _web_address(text.format(alert="TritonServerDown"))
+    except (LookupError, AttributeError, ValueError):
+        raise ValueError(f"{text!r} is not a URL such as https://wiki.example.org/{{alert}}") from None
+    return text
+
+
+def _dashboard_url(text: str) -> str:
+    # The bridge completes a path with its own --grafana.
+    return text if not text or text.startswith("/") else _web_address(text)
+
+
+def _link(raw: object) -> tuple[str, str]:
+    if isinstance(raw, tuple):
+        return raw
+    title, _, url = str(raw).partition("=")
+    if not title.strip() or not (url.startswith("/") or is_web_address(url)):
+        raise ValueError(f"{raw!r} is not a link such as Logs=https://logs.example.org/?q=${{model}}")
+    return title.strip(), url
+
+
+def _target(text: str) -> str:
+    exporter, _, triton = text.partition("=")
+    if not triton:
+        raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
+    host_and_port(exporter)
+    _web_address(with_scheme(triton))
+    return text
+
+
+def exporter_and_triton(target: str) -> tuple[str, str]:
+    """Return where the exporter of a target is scraped, and its Triton as HOST:PORT."""
+    exporter, _, triton = target.partition("=")
+    return exporter, urlsplit(with_scheme(triton)).netloc.rpartition("@")[2]
+
+
+def alertmanager() -> Any:
+    """Return the module that knows the receivers of Alertmanager, which takes long to load."""
+    import triton_alerts.alertmanager
+
+    return triton_alerts.alertmanager
+
+
+def _receiver(text: str) -> str:
+    if text:
+        alertmanager().integration(text)
+    return text
+
+
+def _ticket_hours(text: str) -> str:
+    if text:
+        alertmanager().ticket_hours(text)
+    return text
+
+
+def _first(raw: object) -> object:
+    """Return the first URL of several: the bridge asks all Alertmanagers, a reload concerns one."""
+    return raw[0] if isinstance(raw, list) and raw else raw
+
+
+class PrometheusAccess(Options):
+    """Prometheus, and how to log in there. A secret is never an option, because every user can read those."""
+
+    group = "access to Prometheus"
+    section = "prometheus"
+
+    prometheus: Annotated[Url, Key("prometheus.url")] = ""
+    """URL of Prometheus, such as http://127.0.0.1:9090, with its path if it has one (or the variable
+    TRITONWATCH_PROMETHEUS)"""
+    timeout: Annotated[
+        Rare[float], single(duration_between(0.001, 3600)), Form("DURATION", default_text=duration_text)
+    ] = 10.0
+    """timeout of a request (default: {default})"""
+    token_file: Rare[File] = None
+    """file with a bearer token (or the variable TRITONWATCH_PROMETHEUS_TOKEN)"""
+    user: Annotated[Rare[str], single(str), Form("USER")] = ""
+    """user name for basic authentication"""
+    password_file: Rare[File] = None
+    """file with the password of --user (or the variable TRITONWATCH_PROMETHEUS_PASSWORD)"""
+    header: Annotated[Rare[tuple[str, ...]], each(str), Form("'NAME: VALUE'", repeated=True)] = ()
+    """HTTP header to add to each request, for example for a tenant; 'NAME: @FILE' reads the value from a file
+    (repeatable)"""
+    ca_file: Rare[File] = None
+    """CA certificates to trust (PEM)"""
+    cert_file: Rare[File] = None
+    """client certificate (PEM)"""
+    key_file: Rare[File] = None
+    """private key of the client certificate, if not in the same file"""
+    insecure: Rare[Switch] = False
+    """do not verify the server's certificate"""
+
+
+class Files(Options):
+    """What the files of a project say."""
+
+    objectives: Folder = None
+    """folder of objectives (YAML)"""
+    alerts: File = None
+    """alert settings (alerts.yaml): disables alerts, or changes their threshold, `for` or severity"""
+
+
+class Rules(Options):
+    """What the rules depend on, besides the objectives."""
+
+    selector: Annotated[Rare[str], single(_selector), Form("MATCHERS")] = ""
+    """PromQL label matchers to add to every selector, such as 'cluster="eu1"'"""
+    scrape_interval: Annotated[
+        Rare[float], single(_interval), Form("DURATION", default_text=duration_text)
+    ] = 15.0
+    """scrape interval of Prometheus (default: {default})"""
+    time_scale: Annotated[Rare[float], single(scale), Form("F", default_text=lambda scale: f"{scale:g}")] = (
+        1.0
+    )
+    """factor by which every window and every `for` of the rules is multiplied, such as 1/60 for demos and tests
+    (default: {default})"""
+    runbook_url: Annotated[Rare[str], single(_runbook), Form("URL")] = Generated().runbook_url
+    """URL of a runbook; {alert} is replaced by the alert's name (default: {default})"""
+
+
+class Links(Options):
+    """Links of dashboards."""
+
+    link: Annotated[Rare[tuple[tuple[str, str], ...]], each(_link), Form("TITLE=URL", repeated=True)] = ()
+    """link to show at the top of every dashboard, such as to logs or traces: a URL, or a path in Grafana; Grafana
+    replaces variables such as ${model} and ${__from} (repeatable)"""
+
+
+WebAddress = Annotated[str, single(lambda text: text and _web_address(text)), Form("URL")]
+Receiver = Annotated[str, single(_receiver), Form("URL")]
+Receivers = Annotated[tuple[str, ...], each(_receiver), Form("URL", repeated=True)]
+
+
+class RequiredPrometheus(PrometheusAccess):
+    """A Prometheus, without which a verb has nothing to say."""
+
+    prometheus: Annotated[Url, Key("prometheus.url")]
+    """URL of Prometheus, such as http://127.0.0.1:9090, with its path if it has one (or the variable
+    TRITONWATCH_PROMETHEUS)"""
+
+
+class _Receiving(Options):
+    group = "receivers of alerts"
+    section = "receivers"
+
+    webhook_url: Annotated[
+        str,
+        single(_web_address),
+        Form("URL"),
+        Key("receivers.webhook_url", other="bridge.url", suffix="/alertmanager"),
+    ] = ""
+    """URL of the bridge's webhook, to which Alertmanager sends (default: http://bridge:9096/alertmanager)"""
+    webhook_token_file: Annotated[Rare[str], single(str), Form("FILE")] = ""
+    """file with the bearer token for --webhook-url; the path is on the machine of Alertmanager"""
+    fallback: Rare[Receiver] = ""
+    """second receiver of alerts about the bridge and Alertmanager, in the same format as --page-to"""
+    page_to: Receivers = ()
+    """receiver of pages in addition to the bridge, such as pagerduty:///run/secrets/key (repeatable; docs/howto.md
+    lists the forms)"""
+    ticket_to: Receivers = ()
+    """receiver of tickets in addition to the bridge, in the same format as --page-to (repeatable)"""
+    watchdog_url: Rare[WebAddress] = ""
+    """webhook that receives the Watchdog alert: a dead man's switch outside this stack"""
+    ticket_hours: Annotated[Rare[str], single(_ticket_hours), Form("WHEN")] = ""
+    """hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)"""
+
+
+class Generation(PrometheusAccess, _Receiving, Links, Rules, Files):
+    """What files are generated from, and where they are written."""
+
+    objectives: Folder
+    """folder of objectives (YAML)"""
+    out: Folder
+    """folder for the generated files, in subfolders such as rules, alertmanager and dashboards"""
+    target: Annotated[
+        tuple[str, ...], each(_target), Form("EXPORTER=TRITON", repeated=True), Key("tritons")
+    ] = ()
+    """add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address of its Triton as
+    the label `instance`, such as exporter:9401=http://triton:8000 (repeatable)"""
+    dashboard_url: Annotated[
+        Rare[str], single(_dashboard_url), Form("URL"), Key("dashboard_url", other="grafana.url")
+    ] = ""
+    """URL of Grafana, for links in alerts"""
+
+
+class Reloading(Generation, RequiredPrometheus):
+    """What is generated, and the servers that load it."""
+
+    alertmanager: Annotated[Url, BeforeValidator(_first), Key("alertmanager.url")] = ""
+    """URL of an Alertmanager to reload too, with the same credentials as --prometheus"""
+
+
+class Dashboards(PrometheusAccess, Links, Files):
+    """What dashboards are made of, and the Grafana that gets them."""
+
+    selector: Annotated[Rare[str], single(_selector), Form("MATCHERS")] = ""
+    """PromQL label matchers to add to every selector, such as 'cluster="eu1"'"""
+    grafana: Annotated[Url, Key("grafana.url")] = ""
+    """URL of Grafana, with its path if it has one"""
+    grafana_token_file: Annotated[File, Key("grafana.token_file")] = None
+    """file with a service account token (or the variable TRITONWATCH_GRAFANA_TOKEN)"""
+
+
+class Bridge(Options):
+    """A bridge, by its folder or its URL, for what reads its incidents."""
+
+    bridge_data: Annotated[
+        str | None, single(str), Form("DIR|URL"), Key("bridge.url", other="bridge.data")
+    ] = None
+    """data folder of the bridge, or its URL, to read its incidents"""
+    bridge_token_file: Annotated[Rare[File], Key("bridge.token_file")] = None
+    """file with the bearer token for --bridge-data URL (the bridge's --token-file)"""
+    bridge_ca_file: Annotated[Rare[File], Key("bridge.ca_file")] = None
+    """CA certificates to trust for --bridge-data URL (PEM)"""
+
+
+class Recorded(RequiredPrometheus):
+    """What rules have recorded, and the objectives to compare it with."""
+
+    objectives: Annotated[Folder, Key("objectives")] = None
+    """folder of objectives (YAML), to report those that Prometheus has not loaded or has loaded with other values"""
+
+
+class Replay(PrometheusAccess):
+    """What is replayed."""
+
+    objectives: Annotated[Folder, Key("objectives")] = None
+    """folder of objectives (YAML) (default: the objectives that tritonwatch ships)"""
+    scrape_interval: Annotated[
+        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
+    ] = 15.0
+    """scrape interval of Prometheus (default: {default})"""
+
+
+class Checked(Replay, Files):
+    """What is checked."""
+
+    objectives: Folder = None
+    """folder of objectives (YAML)"""
+
+
+class Incidents(PrometheusAccess):
+    """The folder of a bridge, and a Prometheus that knows budgets."""
+
+    data: Annotated[Folder, Key("bridge.data")] = None
+    """data folder of the bridge (its --data); required"""
+
+
+class Reported(Bridge, Recorded):
+    """What a report is made of."""
+
+
+class Asked(Recorded):
+    """What an assistant may ask about."""
+
+    bridge_data: Annotated[Folder, Key("bridge.data")] = None
+    """data folder of a bridge, to read its incidents"""
+    scrape_interval: Annotated[
+        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
+    ] = 15.0
+    """scrape interval of Prometheus (default: {default})"""
+
+
+class Pages(Bridge, Rules, Recorded):
+    """What the web pages show."""
+
+    listen: Annotated[Address, Key("web.listen")] = ("127.0.0.1", 9097)
+    """address to serve the pages on (default: {default})"""
+    web_config: Annotated[File, Key("web.web_config")] = None
+    """TLS and basic authentication: a web config file of exporter-toolkit"""
+    grafana: Annotated[Url, Key("grafana.url")] = ""
+    """URL of Grafana for links, as seen from a browser"""
+    alertmanager: Annotated[Url, BeforeValidator(_first), Key("alertmanager.url")] = ""
+    """URL of Alertmanager for links, as seen from a browser"""
+    prometheus_link: Annotated[Rare[WebAddress], Key("web.prometheus_link")] = ""
+    """URL of Prometheus for links, as seen from a browser (default: that of --prometheus)"""
