@@ -74,8 +74,6 @@ def _texts(body: object, kind: str) -> list[str]:
 
 T = TypeVar("T")
 
-URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
-"""Environment variable that gives `--prometheus` of every verb where the option is not given."""
 MINIMUM_VERSION = (2, 42)
 """The oldest Prometheus that the rules and the queries are tested with."""
 

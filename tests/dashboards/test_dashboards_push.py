@@ -163,9 +163,9 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["push", "--grafana", "grafana:bad"], "--grafana http://grafana:bad: "),
-        (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not a URL"),
-        (["push", "--grafana", "http://a:secret@grafana"], "the URL contains credentials"),
+        (["push", "--grafana", "grafana:bad"], "--grafana: 'grafana:bad' is not a URL"),
+        (["push", "--grafana", "ftp://grafana"], "--grafana: 'ftp://grafana' is not a URL"),
+        (["push", "--grafana", "http://a:secret@grafana"], "a URL takes no user and password"),
         (["list", "--selector", 'cluster="eu1"}'], "is not a list of matchers"),
         (["list", "--selector", "cluster=eu1"], "is not a list of matchers"),
         (["write", "--out", "never", "--namespace", "Bad Name"], "is not a Kubernetes namespace"),

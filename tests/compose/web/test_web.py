@@ -325,7 +325,7 @@ def test_a_runbook_address_that_no_page_could_use_is_refused(
 
     assert 2 == main([*words, "--runbook-url", text])
     printed = capsys.readouterr().err
-    assert f"argument --runbook-url: {text!r} is not a URL" in printed
+    assert f"--runbook-url: {text!r} is not a URL" in printed
 
 
 def test_answers_that_were_used_longest_ago_are_dropped() -> None:
