@@ -119,7 +119,7 @@ def test_the_fleet_has_the_series_that_alerts_read() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -> None:
     """Traffic of many shapes, queues near saturation, noisy GPUs, restarts: no alert changes over twice."""
-    seconds, evaluation = (DAY, STEP) if THOROUGH else (DAY // 2, 2 * STEP)
+    seconds, evaluation = (DAY, STEP) if THOROUGH else (DAY // 2, 4 * STEP)
 
     transitions = changes(
         tmp_path, rules(), Fleet(seed).series(), seconds=seconds, step=STEP, evaluation=evaluation

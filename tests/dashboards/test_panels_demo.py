@@ -14,7 +14,7 @@ from dashboards import made_fleet
 from support.history import running
 from support.panels import Answer, Grafana, Json, View, panels
 from support.stack.demo_run import TIME_SCALE, DemoRun, run_demo
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
@@ -113,7 +113,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
 
 
 @pytest.fixture(
-    scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
+    scope="module", params=[str(path) for path in newest(prometheuses())], ids=lambda path: path.split("/")[1]
 )
 def grafana(
     request: pytest.FixtureRequest, demo_run: DemoRun, tmp_path_factory: pytest.TempPathFactory

@@ -37,6 +37,11 @@ def shared_out(cases: Sequence[_Case]) -> Mapping[Path, Sequence[_Case]]:
     return {tool: cases if THOROUGH else cases[number :: len(tools)] for number, tool in enumerate(tools)}
 
 
+def newest(versions: Sequence[_Case]) -> Sequence[_Case]:
+    """Return the newest alone, for what does not depend on the version; with `TRITONWATCH_THOROUGH=1` all."""
+    return versions if THOROUGH else versions[-1:]
+
+
 def prometheuses() -> list[Path]:
     """Every Prometheus server there is."""
     return versions_of("prometheus")

@@ -19,7 +19,7 @@ import requests
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.stack.demo_run import TIME_SCALE, port_base
-from support.tools import alertmanagers, prometheuses
+from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from triton_slo.bridge_series import EVIDENCE_SOURCES
 from tritonwatch.demo.load import LoadGenerator
@@ -28,7 +28,7 @@ from tritonwatch.local.process import Child
 
 pytestmark = pytest.mark.real
 
-VERSIONS = list(zip_longest(prometheuses(), alertmanagers(), fillvalue=alertmanagers()[0]))
+VERSIONS = newest(list(zip_longest(prometheuses(), alertmanagers(), fillvalue=alertmanagers()[0])))
 
 
 class _Posting(Stack):
@@ -62,7 +62,7 @@ class _Posting(Stack):
         return path
 
 
-@pytest.fixture(scope="module", params=VERSIONS, ids=["debian", "newer"][: len(VERSIONS)])
+@pytest.fixture(scope="module", params=VERSIONS, ids=lambda binaries: str(binaries[0].parent))
 def posting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Posting]:
     """The stack, once both pages are posted with their charts."""
     with ExitStack() as ended:

@@ -25,7 +25,7 @@ from support.loopback import answering, free_ports
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.thorough import THOROUGH
-from support.tools import alertmanagers, prometheuses
+from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 
 _MOVED = """\
@@ -173,7 +173,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 def test_an_incident_stays_one_message_though_another_process_is_killed(stack: Stack, binary: Path) -> None:
     """Alertmanager forgets what it sent, Prometheus since when it fires, Slack goes away: one message, one end."""
     am, prom, target = free_ports(3)
@@ -214,7 +214,7 @@ def firing(port: int) -> list[Any]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 @pytest.mark.parametrize("together", [True, False], ids=["a-cluster", "a-cluster-torn-apart"])
 def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together: bool) -> None:
     """A pair notifies on-call once, also when neither half can see the other and both notify."""
@@ -255,7 +255,7 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
     stack: Stack, binary: Path
 ) -> None:
@@ -296,7 +296,7 @@ def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: Path) -> None:
     """One route for both severities: the page gets its own message, and is escalated though the ticket was not."""
     port = free_ports(1)[0]
@@ -335,7 +335,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 def test_one_cause_is_one_thread_for_any_routes(stack: Stack, binary: Path) -> None:
     """Tickets and pages have routes, groups and intervals of their own; the model has one message and one end."""
     port = free_ports(1)[0]

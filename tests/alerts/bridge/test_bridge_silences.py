@@ -18,7 +18,7 @@ import requests
 
 from support.bridge import CHANNEL, BridgeUnderTest, Clock
 from support.loopback import free_ports, until_answers
-from support.tools import alertmanagers
+from support.tools import alertmanagers, newest
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, RESEND_SECONDS, Reconciler
@@ -155,7 +155,7 @@ class Bridge(BridgeUnderTest):
         return [(event.kind, event.words) for event in self.store.incidents.events(incident, 0, 1000)]
 
 
-@pytest.fixture(params=alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.fixture(params=newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
 def alertmanager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealAlertmanager]:
     started = RealAlertmanager(request.param, tmp_path / "am")
     started.start()

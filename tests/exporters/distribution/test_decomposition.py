@@ -199,7 +199,7 @@ def test_shares_of_random_traffic_are_right_to_twelve_points(
 def random_waits() -> list[tuple[float, float]]:
     """Return the errors of shares of waits, and the stated ones, for any traffic; in points."""
     pairs: list[tuple[float, float]] = []
-    for seed in range(80 if THOROUGH else 5):
+    for seed in range(80 if THOROUGH else 3):
         rng = np.random.default_rng(seed)
         how, servers = rng.choice(ARRIVALS), int(rng.choice([1, 2, 4]))
         mean, load = float(np.exp(rng.uniform(np.log(0.004), np.log(0.1)))), rng.uniform(0.2, 0.9)
@@ -328,7 +328,7 @@ def test_the_stated_error_is_not_negative_where_nothing_waits() -> None:
     assert min(decomposition.errors) >= 0
 
 
-@pytest.mark.parametrize("seed", range(24 if THOROUGH else 8))
+@pytest.mark.parametrize("seed", range(24 if THOROUGH else 4))
 def test_shares_of_random_batches_are_right_to_a_few_points(seed: int) -> None:
     """A server that is busy with batches, thresholds at the quartiles of its requests and of their waits.
 
