@@ -218,6 +218,52 @@ def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Pa
     assert {"page_fast", "page_slow"} == changed
 
 
+def random_outages(random: np.random.Generator, steps: int) -> list[int]:
+    """How many of three servers are not ready at each half minute: outages of a few minutes to hours."""
+    down = np.zeros(steps, dtype=int)
+    for _ in range(random.integers(1, 5)):
+        start, length = random.integers(60, steps - 60), random.choice([1, 4, 20, 90])
+        down[start : start + length] = random.integers(1, 4)
+    return [int(each) for each in down]
+
+
+@pytest.mark.real
+def test_a_replay_of_readiness_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
+    """Pages of the present and tickets of ten minutes, for any outages of three servers."""
+    random, steps = np.random.default_rng(22), 700
+    outages = {f"m{number}": random_outages(random, steps) for number in range(24 if THOROUGH else 8)}
+    outages["all down"] = [0] * 200 + [3] * 60 + [0] * (steps - 260)
+    outages["one down"] = [0] * 200 + [1] * 60 + [0] * (steps - 260)
+    series = {}
+    for model, down in outages.items():
+        for server in range(3):
+            labels = f'model="{model}", instance="s{server}", job="exporter"'
+            ready = [int(each <= server) for each in down]
+            version = f'{labels}, version="1"'
+            series[f"{state.MODEL_READY}{{{version}}}"] = " ".join(map(str, ready))
+            series[f'{state.MODEL_STATE}{{{version}, state="ready"}}'] = " ".join(map(str, ready))
+            unavailable = " ".join(str(1 - each) for each in ready)
+            series[f'{state.MODEL_STATE}{{{version}, state="unavailable"}}'] = unavailable
+            series[f"{state.MODEL_EXPECTED}{{{labels}}}"] = f"1x{steps}"
+    objective = Objective(name="readiness", target=0.999, indicator="readiness")
+    real = fired_in_promtool(objective, series, steps // 2, tmp_path, every=30)
+    bad = 30.0 * np.array(list(outages.values()))
+    keys = tuple(("readiness", model, "") for model in outages)
+    history = History(keys, 30.0 * np.arange(steps), bad, np.full(bad.shape, 90.0))
+    ours: dict[tuple[str, str], list[float]] = {}
+    for episode in Replayed(objective, OPTIONS, inhibits=False).episodes(history):
+        minutes = ours.setdefault((episode.key[1], episode.alert), [])
+        minutes += [episode.started / 60, min(episode.ended or np.inf, 30.0 * steps) / 60]
+
+    assert {("all down", "page_fast"), ("one down", "ticket_fast")} <= set(real)
+    assert ("one down", "page_fast") not in real
+    assert set(real) == set(ours)
+    for key, (first, last, lasted) in real.items():
+        spans = ours[key]
+        assert pytest.approx((spans[0], spans[-1]), abs=2) == (first, last), key
+        assert pytest.approx(sum(spans[1::2]) - sum(spans[::2]), abs=3) == lasted, key
+
+
 def test_noise_after_incidents_raises_few_tickets() -> None:
     """With rare failures all the time, remnants in long windows do not make tickets come and go for days."""
     random, models, steps = np.random.default_rng(3), 40, 10 * 1440
