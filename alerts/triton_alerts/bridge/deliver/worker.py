@@ -123,8 +123,11 @@ class DeliveryWorker:
             return []
         digests = outbox.digests(self.channel)
         for digest in digests:
-            # All of its incidents have ended, and it shows that.
-            if digest.firing == 0 and self._shown.get(digest.delivery.id) == digest.counts:
+            # All of its incidents have ended, and it shows that, whatever Slack may still do late.
+            if (
+                digest.firing == digest.delivery.check_at == 0
+                and self._shown.get(digest.delivery.id) == digest.counts
+            ):
                 outbox.delete(digest.delivery)
                 del self._shown[digest.delivery.id]
         new = [delivery.id for delivery in outbox.pending(self.channel) if delivery.is_new]
@@ -278,7 +281,8 @@ class DeliveryWorker:
         """Delete copies of its posts, and edit the message again: Slack may have acted late on an older edit."""
         names = self.store.outbox.name(delivery).rpartition("/")[0] + "/"
         if delivery.ts:
-            channel, since = delivery.posted_in, delivery.sent_at
+            # Not since the last post: earlier ones may have copies, too.
+            channel, since = delivery.posted_in, delivery.opened_at or delivery.sent_at
             self.transport.remove_copies(channel, names, since, "", original=delivery.ts)
             self.transport.remove_copies(channel, names, since, delivery.ts, original="")
         self._forget_check(delivery)
