@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from support.promtool import evaluated, rule_file
-from support.tools import promtools
+from support.tools import ROOT, promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.catalogue.external import stack
 from triton_slo.artifact import Options
+from triton_slo.generate import artifacts as slo_artifacts
+from triton_slo.objective.reading import read
 
 
 def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str, str]:
@@ -41,12 +43,16 @@ def not_ready_since(name: str, seconds: str) -> dict[str, str]:
     return {f"{state.MODEL_NOT_READY_SINCE}{{{labels}}}": seconds}
 
 
-def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
-    """Severity -> the names of the alerts of the catalogue that fire at any minute of forty."""
+READINESS = "objectives/readiness.yaml"
+
+
+def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mapping[str, set[str]]:
+    """Severity -> the names of the alerts of the catalogue, and of an objective, that fire at any minute of forty."""
+    objectives = read([(objective, (ROOT / "slo" / objective).read_text())]).objectives if objective else ()
     files = [
         artifact
-        for artifact in artifacts((), Options())
-        if artifact.part == "rules" and "triton-" in artifact.name
+        for artifact in (*artifacts((), Options()), *slo_artifacts(objectives, Options()))
+        if artifact.part == "rules" and artifact.name.startswith(("triton-", "slo-"))
     ]
     groups = {
         group["name"]: group["rules"] for file in files for group in yaml.safe_load(file.text)["groups"]
@@ -117,6 +123,18 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
     firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
 
     assert {"TritonSoleServerDown"} == firing["critical"]
+
+
+@pytest.mark.real
+def test_a_server_whose_models_have_an_objective_pages_about_the_models_only(tmp_path: Path) -> None:
+    """The readiness objective pages within two minutes: the page about the server would be a second one."""
+    other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
+
+    unknown = f'{state.MODEL_STATE}{{instance="gpu-1:9095", model="ranker", version="1", state="unknown"}}'
+    down = server("gpu-1", live=RESTART, ready=RESTART) | {unknown: "0x19 1x23 0x120"}
+    firing = fired(tmp_path, down | other, READINESS)
+
+    assert {"TritonReadinessBudgetBurn"} == firing["critical"]
 
 
 def test_the_pages_are_these() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
-from triton_slo import links
+from triton_slo import links, names
 from triton_slo.alert_settings import AlertThreshold
 
 _LOAD_REASON = Lookup(
@@ -284,6 +284,7 @@ and on (cluster, job) (
     ),
     _server_alert(
         name="TritonSoleServerDown",
+        # One page for a model: where its readiness objective pages, or is about to, that page is enough.
         expr=f"""\
 count by (cluster, job, instance) (
   {state.MODEL_EXPECTED} == 1
@@ -292,6 +293,7 @@ count by (cluster, job, instance) (
     and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 18m == 0)
   )
   unless on (cluster, model) {state.MODEL_READY} == 1
+  unless on (model) {names.ALERTS}{{{names.INDICATOR}="readiness", severity="critical"}}
 )""",
         severity="critical",
         for_="2m",
@@ -299,7 +301,8 @@ count by (cluster, job, instance) (
         summary="Triton server {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
         description="The Triton server {{ $labels.instance }} is not live, and {{ $value }} of "
-        "its expected models are not ready on any other server. Every request for these models fails.",
+        "its expected models are not ready on any other server. Every request for these models fails. Models whose "
+        "readiness objective pages are not counted.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
