@@ -295,7 +295,7 @@ class Generation(PrometheusAccess, _Receiving, Links, Rules, Files):
     """URL of Grafana, for links in alerts"""
 
 
-class Reloading(Generation, RequiredPrometheus):
+class Reloading(RequiredPrometheus, Generation):
     """What is generated, and the servers that load it."""
 
     alertmanager: Annotated[Url, BeforeValidator(_first), Key("alertmanager.url")] = ""

@@ -84,19 +84,30 @@ def running(directory: Path) -> Iterator[RecipeServers]:
 
 def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> Iterator[tuple[Child, str]]:
     url = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    assert 0 == main(["generate", "--objectives", f"{directory}/objectives", "--out", f"{directory}/out"])
+    [project] = [
+        block.text
+        for blocks in parts("start.md").values()
+        for block in blocks
+        if block.title == "tritonwatch.yaml"
+    ]
+    for port, chosen in ports.items():
+        project = project.replace(f":{port}", f":{chosen}")
+    (directory / "tritonwatch.yaml").write_text(project)
+    assert 0 == main(["generate", "--project", f"{directory}/tritonwatch.yaml"])
     own = arguments(RECIPES[SETUP], "tritonwatch")
     own[own.index("http://localhost:8000")] = triton.http_url
     own = [f"{directory}/{word}" if word in ("triton.log", "objectives") else word for word in own]
     own += ["--triton-metrics", triton.metrics_url, "--gpu", "none", "--listen", f"127.0.0.1:{ports['9401']}"]
     exporter = [sys.executable, "-m", "tritonwatch", *own]
     yield Child("exporter", exporter, directory / "exporter.log"), url["9401"] + "/-/ready"
-    routes = directory / "out" / "alertmanager" / "alertmanager.yml"
+    routes = directory / "generated" / "alertmanager" / "alertmanager.yml"
     command = alertmanager_command(routes, directory / "alertmanager", ports["9093"])
     yield Child("Alertmanager", command, directory / "alertmanager.log"), url["9093"] + "/-/ready"
     config = directory / "prometheus.yml"
     scraped, alertmanager = (f"127.0.0.1:{ports[name]}" for name in ("9401", "9093"))
-    config.write_text(prometheus_config(scraped, alertmanager, [f"{directory}/out/rules/*.yml"], {}, 2.0))
+    config.write_text(
+        prometheus_config(scraped, alertmanager, [f"{directory}/generated/rules/*.yml"], {}, 2.0)
+    )
     more = [word for word in arguments(RECIPES[SETUP], "prometheus") if word.startswith("--web")]
     command = [*prometheus_command(config, directory / "prometheus", ports["9090"]), *more]
     yield Child("Prometheus", command, directory / "prometheus.log"), url["9090"] + "/-/ready"

@@ -47,13 +47,13 @@ class _Settings(TritonAccess):
 
 
 _PROJECT = """\
-# What every verb of tritonwatch in this folder reads; flags win over it. docs/howto.md has an example.
-{prometheus}
+# What every verb of tritonwatch in this folder reads (docs/start.md); an option on the command line wins.
+prometheus: {prometheus}
 # alertmanager: http://127.0.0.1:9093
-# grafana: {{url: http://127.0.0.1:3000, token_file: secrets/grafana}}
-# bridge: {{url: http://127.0.0.1:9096, slack_token_file: secrets/slack, channel: "#triton-alerts"}}
+# grafana: {{url: http://127.0.0.1:3000, token_file: grafana.token}}
+bridge: {{url: http://127.0.0.1:9096, data: bridge}} # also: slack_token_file, channel, ...
 # receivers: {{page_to: [pagerduty:///run/secrets/pagerduty]}}
-tritons: # where an exporter is scraped, and its Triton
+tritons: # where an exporter is scraped = its Triton
 - 127.0.0.1:9401={triton}
 objectives: {objectives}
 out: generated
@@ -92,10 +92,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(output.fault(out, error)) from error
     written, check = str(out), f"tritonwatch check {out}"
     # A folder of objectives has no other files, so that the one for the project is never among them.
-    if not out.is_absolute() and out.parent != Path() and not args.has_project:
-        address = (
-            f"prometheus: {args.prometheus}" if args.prometheus else "# prometheus: http://127.0.0.1:9090"
-        )
+    if not out.is_absolute() and out.parent != Path() and not (args.has_project or FILE.exists()):
+        address = args.prometheus or "http://127.0.0.1:9090"
         project = _PROJECT.format(prometheus=address, triton=settings.triton, objectives=out.parent)
         output.write_file(FILE, project)
         written, check = f"{out} and {FILE}", "tritonwatch check"

@@ -20,6 +20,8 @@ def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
         return None
     if not is_web_address(args.bridge_data):
         return Path(args.bridge_data)
+    if not args.bridge_token_file and "bridge_data" not in args.flags:
+        return None  # the project file has the address for others, too
     if not args.bridge_token_file:
         raise UsageError(f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bridge's own --token-file")
 
