@@ -195,6 +195,26 @@ def test_what_ended_before_the_digest_was_posted_is_counted(tmp_path: Path) -> N
     assert 0 == undelivered
 
 
+def test_a_digest_that_slack_edits_late_is_edited_again(tmp_path: Path) -> None:
+    """All its incidents have ended, and an edit of before takes effect after the last one."""
+    storm = Storm(tmp_path)
+    storm.send_until_new()
+    faults = iter(["late40"])
+    storm.slack.fault = lambda method: next(faults, "") if method == "chat.update" else ""
+    storm.notify({}, {"g100": (storm.began, storm.clock())}, name="g100")  # which only the digest names
+    storm.run_for(15)
+    storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
+    storm.slack.fault = lambda _method: ""
+    storm.run_for(60)
+    storm.slack.act_late()
+    storm.run_for(120)
+    storm.close()
+
+    [digest] = digests(storm)
+    assert storm.slack.acted_late
+    assert f"📋 {STORM} incidents: 0 firing, {STORM} resolved" == digest.text
+
+
 def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_named(tmp_path: Path) -> None:
     """The message that the incident gets later has no thread in which the alert was reported."""
     storm = Storm(tmp_path)
