@@ -110,22 +110,34 @@ class StatisticsCounters:
         self._accounts: dict[ModelVersion, _Account] = {}
         self._polled = False
         self._statistics: tuple[ModelStatistics, ...] | None = None
+        self._same_until = 0.0
         self._families: Sequence[Family] | None = None
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in the statistics of one poll."""
+        # A model that has left is forgotten in time; until then each poll is taken in.
+        statistics = snapshot.statistics
+        if (
+            statistics is not None
+            and statistics is self._statistics
+            and len(self._accounts) == len(statistics)
+        ):
+            self._same_until = snapshot.at
+            return
+        for each in self._statistics or ():  # the models of the polls that showed the same
+            self._accounts[ModelVersion(each.model, each.version)].seen = self._same_until
         if snapshot.api_failure == "refused":
             # The server's process has ended: whatever comes next counts from 0.
             for account in self._accounts.values():
                 account.restart()
             self._statistics = self._families = None
-        if snapshot.statistics is None or snapshot.statistics is self._statistics:
+        if statistics is None:
             return
-        self._statistics, self._families = snapshot.statistics, None
-        current = {ModelVersion(each.model, each.version): each for each in snapshot.statistics}
-        for key, statistics in current.items():
+        self._statistics, self._families, self._same_until = statistics, None, snapshot.at
+        current = {ModelVersion(each.model, each.version): each for each in statistics}
+        for key, its_statistics in current.items():
             account = self._accounts.setdefault(key, _Account())
-            _update_account(account, statistics, snapshot.at, baseline=not self._polled)
+            _update_account(account, its_statistics, snapshot.at, baseline=not self._polled)
         for key in self._accounts.keys() - current.keys():
             # Unloaded: it counts from 0 when it comes back.
             self._accounts[key].restart()

@@ -128,6 +128,7 @@ class LoadFailures:
         default_factory=dict, init=False
     )  # counted since it served
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
+    _seen: float = field(default=0.0, init=False)  # when the last poll was
 
     @property
     def models(self) -> frozenset[str]:
@@ -136,7 +137,10 @@ class LoadFailures:
 
     def observe(self, claims: Mapping[ModelVersion, Claim], at: float) -> None:
         """Take in what a poll shows of every model: which serve again, and which have left long ago."""
+        for model in {key.model for key in self._claims}:  # named again by polls that showed the same
+            self._last_named[model] = max(self._seen, self._last_named.get(model, 0.0))
         self._last_named |= dict.fromkeys({key.model for key in claims}, at)
+        self._seen = at
         self._forget({model for model, named in self._last_named.items() if at - named > MEMORY_SECONDS})
         for key, claim in claims.items():
             if claim.ready or claim.state == "unloaded":
@@ -144,6 +148,13 @@ class LoadFailures:
             if claim.ready:
                 self._ensemble_texts.pop(key.model, None)
         self._claims = claims
+
+    def observe_same(self, at: float) -> bool:
+        """Take in a poll that shows the same claims as the last; return False if it has to be observed in full."""
+        if len(self._last_named) != len({key.model for key in self._claims}):
+            return False  # another model is to be forgotten in time
+        self._seen = at
+        return True
 
     def count_seen(self, key: ModelVersion, text: str, at: float, *, first_poll: bool) -> None:
         """Count a failed load that a poll shows, unless the log reports it, too.

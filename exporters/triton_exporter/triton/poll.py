@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -110,9 +111,10 @@ class ModelEndpoints:
     requests: PollRequests
     configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
+    _serving: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
+    _addressable: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
-    _config_turns: dict[ModelVersion, int] = field(default_factory=dict, init=False)  # when last asked for
-    _turn: int = field(default=0, init=False)
+    _config_turns: dict[ModelVersion, None] = field(default_factory=dict, init=False)  # longest ago first
     _configs_first: bool = field(default=True, init=False)
 
     def forget(self) -> None:
@@ -121,49 +123,52 @@ class ModelEndpoints:
         self._config_turns.clear()
         self.ready.clear()
 
-    def ask(self, serving: Iterable[ModelVersion]) -> None:
+    def ask(self, serving: frozenset[ModelVersion]) -> None:
         """Ask the versions whose turn it is, as far as the time of the poll allows."""
-        # What cannot be asked is not known: Triton's index alone has the state of such a model.
-        addressable = frozenset(version for version in serving if is_addressable(*version))
-        for known in (self.configs, self.ready, self._config_turns):
-            for gone in known.keys() - addressable:
-                del known[gone]
+        if serving is not self._serving:
+            self._serving = serving
+            # What cannot be asked is not known: Triton's index alone has the state of such a model.
+            self._addressable = frozenset(version for version in serving if is_addressable(*version))
+            for known in (self.configs, self.ready, self._config_turns):
+                for gone in known.keys() - self._addressable:
+                    del known[gone]
+            # New versions first, then the others in turn.
+            waiting = [version for version in self._queue if version in self._addressable]
+            self._queue = sorted(self._addressable.difference(waiting)) + waiting
         # Requests that hang take all the remaining time, so each poll begins with the other kind.
         kinds = (self._ask_configs, self._ask_whether_ready)
         for ask in kinds if self._configs_first else reversed(kinds):
-            ask(addressable)
+            ask()
         self._configs_first = not self._configs_first
 
-    def _ask_configs(self, serving: frozenset[ModelVersion]) -> None:
+    def _ask_configs(self) -> None:
         # The version asked for longest ago comes first: a configuration that cannot be read delays no other.
         # A hot reload can change a configuration without a trace, so those that are known are read again.
-        def turn(version: ModelVersion) -> tuple[int, ModelVersion]:
-            return self._config_turns.get(version, 0), version
-
-        new = sorted(serving - self.configs.keys(), key=turn)
-        reread = sorted(self.configs, key=turn)
-        for version in [*new[:PER_POLL], *reread[:REREAD_PER_POLL]]:
+        unknown = self._addressable - self.configs.keys()
+        never_asked = sorted(unknown - self._config_turns.keys())
+        failed = (version for version in self._config_turns if version in unknown)
+        new = [*never_asked, *failed][:PER_POLL] if unknown else []
+        known = (version for version in self._config_turns if version in self.configs)
+        for version in [*new, *islice(known, REREAD_PER_POLL)]:
             if self.requests.is_late:
                 return
-            self._turn += 1
-            self._config_turns[version] = self._turn
+            self._config_turns.pop(version, None)
+            self._config_turns[version] = None
             path = f"{model_path(*version)}/config"
             config = self.requests.parsed("config", partial(self.requests.client.get, path), parse_config)
-            if config is not None:
-                self.configs[version] = config
+            if config is not None and config != self.configs.get(version):
+                self.configs[version] = config  # else the same object: to compare it costs nothing
 
-    def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
-        # New versions first, then the others in turn; those that a hung model delayed come first in the next poll.
-        waiting = [version for version in self._queue if version in serving]
-        waiting = sorted(serving.difference(waiting)) + waiting
+    def _ask_whether_ready(self) -> None:
+        # Those that a hung model delayed come first in the next poll.
         asked = 0
-        for version in waiting[:PER_POLL]:
+        for version in self._queue[:PER_POLL]:
             if self.requests.is_late:
                 break
             asked += 1
             if not self._ask_ready(version):
                 break
-        self._queue = waiting[asked:] + waiting[:asked]
+        self._queue = self._queue[asked:] + self._queue[:asked]
 
     def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
@@ -200,6 +205,11 @@ class ApiPoller:
     count_failure: CountFailure
     pause_seconds: float = field(default=0.0, init=False)  # minimum time until the next poll
     _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
+    _read_statistics: tuple[bytes | None, tuple[ModelStatistics, ...]] = field(default=(None, ()), init=False)
+    _last_serving: tuple[object, object, frozenset[ModelVersion]] = field(
+        default=(None, None, frozenset()), init=False
+    )
+    """The index and the statistics of the last poll, and which versions serve by them."""
     _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _index_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=2), init=False)
     _next_statistics: float = field(default=0.0, init=False)
@@ -238,11 +248,7 @@ class ApiPoller:
         if not self._next_statistics:
             statistics = self._statistics()
         before = dict(self._models.ready)
-        serving = {
-            ModelVersion(entry.model, entry.version) for entry in index or () if entry.state == "READY"
-        }
-        serving |= {ModelVersion(each.model, each.version) for each in statistics or ()}
-        self._models.ask(serving)
+        self._models.ask(self._serving(index, statistics))
         if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
             # An unload that began since the index was read would be a version in state ready that is not ready.
             again = self._requests.parsed("index", self.client.index, self._read_index)
@@ -268,6 +274,19 @@ class ApiPoller:
             configs=dict(self._models.configs),
             ready_versions=dict(self._models.ready),
         )
+
+    def _serving(
+        self, index: tuple[IndexEntry, ...] | None, statistics: tuple[ModelStatistics, ...] | None
+    ) -> frozenset[ModelVersion]:
+        """Return the versions that serve: the same object as in the last poll if its answers were the same."""
+        if index is not self._last_serving[0] or statistics is not self._last_serving[1]:
+            ready = {
+                ModelVersion(entry.model, entry.version) for entry in index or () if entry.state == "READY"
+            }
+            ready |= {ModelVersion(each.model, each.version) for each in statistics or ()}
+            before = self._last_serving[2]
+            self._last_serving = index, statistics, before if ready == before else frozenset(ready)
+        return self._last_serving[2]
 
     def _failed_poll(self, at: float, failure: str, text: str = "") -> Snapshot:
         """Forget all answers, because all may be different after a restart, and return a failed poll.
@@ -332,11 +351,17 @@ class ApiPoller:
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
             self._last_statistics = self._requests.parsed(
-                "statistics", lambda: self.client.get(STATISTICS_PATH), parse_statistics
+                "statistics", lambda: self.client.get(STATISTICS_PATH), self._parse_statistics
             )
             ended = time.monotonic()
             self._next_statistics = ended + 30 * (ended - started)
         return self._last_statistics
+
+    def _parse_statistics(self, body: bytes) -> tuple[ModelStatistics, ...]:
+        """Return the statistics; those with the same bytes as the last are not parsed again: nothing has moved."""
+        if body != self._read_statistics[0]:
+            self._read_statistics = body, parse_statistics(body)
+        return self._read_statistics[1]
 
 
 def _is_refused(answer: Answer | str) -> bool:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import text_pieces
 from triton_exporter.family import Sample
+from triton_exporter.lifecycle import tracker
 from triton_exporter.lifecycle.load_failures import MEMORY_SECONDS
 from triton_exporter.lifecycle.tracker import UNLOADED_SECONDS, Lifecycle
-from triton_exporter.lifecycle.views import AT_ZERO_SECONDS, ModelStates
+from triton_exporter.lifecycle.views import AT_ZERO_SECONDS, ModelStates, report
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 
 _NAMES = st.sampled_from("abc")
@@ -103,6 +109,81 @@ def test_each_version_is_shown_in_exactly_one_state(
     assert len(families) == len(written), "no family is written twice either"
     assert len(names) == len(set(names))
     assert len(states.lifecycle.records) == len(current)
+
+
+def _written(states: ModelStates, now: float) -> bytes:
+    reading = Reading(b"", "", "", now, 0.0)
+    state_page = json.dumps(report(states.lifecycle, reading, "http://triton"))
+    return b"".join(text_pieces(states.families(now))) + state_page.encode()
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.none() | _SNAPSHOTS.filter(len).map(lambda some: some[0]),  # None: the same answers once more
+        st.sampled_from([1.0, 1.0, 5.0, 200.0, UNLOADED_SECONDS + 1, 700.0, MEMORY_SECONDS + 1]),
+        st.sampled_from(
+            ["", "", "", "logged", "ensemble", "backend", "probe", "works", "expected", "scrape"]
+        ),
+        _NAMES,
+    ),
+    max_size=15,
+)
+
+
+@settings(max_examples=300)
+@given(_STEPS, _EXPECTED)
+def test_polls_that_show_the_same_are_taken_in_at_once(
+    steps: list[tuple[Snapshot | None, float, str, str]], expected: dict[str, tuple[str, ...]]
+) -> None:
+    """Pages are the same bytes as those of a lifecycle that takes in every poll in full, whatever happens when."""
+    fast, full = ModelStates(Lifecycle(expected)), ModelStates(Lifecycle(expected))
+    full.lifecycle.load_failures.observe_same = lambda at: False  # type: ignore[method-assign]
+    now, snapshot = 0.0, Snapshot(0.0, live=True, index=(IndexEntry("a", "1", "READY"),), statistics=())
+    for new, seconds, event, model in steps:
+        now, snapshot = now + seconds, new or snapshot
+        for states in (fast, full):
+            lifecycle = states.lifecycle
+            match event:
+                case "logged":
+                    lifecycle.load_failures.count_logged(model, "1", "CUDA out of memory", now)
+                case "ensemble":
+                    lifecycle.load_failures.count_ensemble(model, "depends on 'b'", now)
+                case "backend":
+                    lifecycle.failing_backends = {ModelVersion(model, "1"): "not_answering"}
+                case "probe":
+                    lifecycle.failed_probes = {ModelVersion(model, "1"): "its last probe failed"}
+                case "works":
+                    lifecycle.failing_backends, lifecycle.failed_probes = {}, {}
+                case "expected":
+                    lifecycle.expected = {model: ()}
+                case "scrape":
+                    states.note_scrape()
+            states.observe_snapshot(replace(snapshot, at=now))
+        assert _written(full, now) == _written(fast, now)
+
+
+def test_a_poll_that_shows_the_same_costs_no_reading_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third poll of a Triton at rest is not taken in model by model."""
+    lifecycle = Lifecycle()
+    snapshot = Snapshot(0.0, live=True, index=(IndexEntry("a", "1", "READY"),), statistics=())
+    for at in (1.0, 2.0):
+        lifecycle.observe_snapshot(replace(snapshot, at=at))
+    monkeypatch.setattr(tracker, "claims", lambda _snapshot: pytest.fail("read again"))
+    lifecycle.observe_snapshot(replace(snapshot, at=3.0))
+
+    assert 3.0 == lifecycle.snapshot.at
+
+
+def test_a_model_that_left_is_forgotten_while_the_others_rest() -> None:
+    """Its counters go after an hour, though every poll of that hour shows the same."""
+    lifecycle = Lifecycle()
+    both = (IndexEntry("a", "1", "READY"), IndexEntry("b", "1", "UNAVAILABLE", "RuntimeError: no"))
+    lifecycle.observe_snapshot(Snapshot(1.0, live=True, index=both))
+    rest = Snapshot(2.0, live=True, index=both[:1])
+    for minute in range(70):
+        lifecycle.observe_snapshot(replace(rest, at=2.0 + 60 * minute))
+        left_for = 60 * minute + 1
+        assert ({"a", "b"} if left_for <= MEMORY_SECONDS else {"a"}) == lifecycle.load_failures.models
 
 
 def _failures(states: ModelStates, now: float) -> float:

@@ -115,6 +115,33 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
     assert [2, 1, 1] == counts
 
 
+def test_answers_that_are_as_before_are_the_same_objects() -> None:
+    """What reads a snapshot sees at once that nothing moved; a request later the statistics are new."""
+
+    def statistics(count: int) -> Answer:
+        return body(
+            json.dumps({"model_stats": [{"name": "a", "version": "1", "execution_count": count}]}).encode()
+        )
+
+    config = body(b'{"name":"a","max_batch_size":8}')
+    answers = {"/v2/models/a/versions/1/config": config, "/v2/models/stats": statistics(1)}
+    with faulty({"/v2/repository/index": index("a"), **answers}) as target:
+        polling = poller(target.url)
+        first = polling.poll()
+        polling._next_statistics = 0.0  # asked for at each poll
+        second = polling.poll()
+        target.answers["/v2/models/stats"] = statistics(2)
+        polling._next_statistics = 0.0
+        third = polling.poll()
+
+    version = ModelVersion("a", "1")
+    assert first.index is second.index
+    assert first.statistics is second.statistics is not None
+    assert first.configs[version] is third.configs[version]
+    assert third.statistics is not None
+    assert 2 == third.statistics[0].executions
+
+
 def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:
     """Statistics that took long are cached for a while; those from before the model's load do not contain it."""
 
