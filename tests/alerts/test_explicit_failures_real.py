@@ -113,7 +113,7 @@ def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
 
     hanging = threading.Thread(target=load)
     hanging.start()
-    stage.watch.wait("TritonModelStuckLoading", 40, model="endless")
+    stage.watch.wait("TritonModelStuckLoading", model="endless")
     stage.server.kill()
     hanging.join()
 

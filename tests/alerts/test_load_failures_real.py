@@ -114,7 +114,6 @@ def test_retries_of_poll_mode_are_one_lasting_alert(stage: Stage) -> None:
     stage.watch.until(
         lambda: stage.server.log.read_text(errors="replace").count("failed to load 'raises'") >= retried + 2,
         "Triton never retried",
-        30,
     )
 
     assert before["activeAt"] == stage.watch.wait("TritonModelNotReadyProlonged", model="raises")["activeAt"]

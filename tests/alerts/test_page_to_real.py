@@ -110,7 +110,6 @@ def delivered(
                     eventually(
                         partial(_arrived, vendors, hosts, (mail, relay), round_),
                         lambda: f"{[(h, len(vendors.of(h))) for h in hosts]} {len(mail.taken)}",
-                        seconds=60,
                     )
         yield Delivered(release, vendors, (mail, relay), written)
 

@@ -117,7 +117,6 @@ def cluster(folder: Path) -> Iterator[Cluster]:
                 ).returncode
             ),
             lambda: (folder / "kube-apiserver.log").read_text()[-2000:],
-            120,
         )
         yield made
 

@@ -110,14 +110,14 @@ def _apply(target: Cluster, folder: Path) -> None:
 def _configuration(target: Cluster, name: str, file: str, namespace: str = MONITORING) -> str:
     """Return what the operator makes of our objects, once it has."""
     return eventually(
-        lambda: target.secret(namespace, name).get(file), f"the operator wrote no secret {name}", 120
+        lambda: target.secret(namespace, name).get(file), f"the operator wrote no secret {name}"
     )
 
 
 def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Cluster, tmp_path: Path) -> None:
     """Prometheus gets our jobs and every rule, with the job names that the rules select."""
     rules = eventually(
-        lambda: applied.find(MONITORING, "configmap", "prometheus-main-rulefiles-0"), "no rules", 120
+        lambda: applied.find(MONITORING, "configmap", "prometheus-main-rulefiles-0"), "no rules"
     )["data"]
     for name, text in rules.items():
         (tmp_path / name).write_text(text)
@@ -128,7 +128,6 @@ def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Clust
             else None
         ),
         "no job of ours",
-        120,
     )
     # The operator's reloader fills in the variable, and the folder is that of the pod.
     folder = "/etc/prometheus/rules/prometheus-main-rulefiles-0"

@@ -92,7 +92,6 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         eventually(
             lambda: "TritonAllServersDown" in _posted(slack),
             lambda: _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text,
-            60,
         )
         assert 'data-label="Models"' in stack.get("web", "/incidents").text, (
             "the bridge's incident is on the page"

@@ -196,7 +196,7 @@ def test_the_web_page_shows_the_objectives_to_those_who_log_in(stack: Stack) -> 
         return requests.get(address, auth=_LOGIN, timeout=10).text
 
     assert 401 == requests.get(address, timeout=10).status_code
-    eventually(lambda: "classifier" in page(), page, seconds=120)
+    eventually(lambda: "classifier" in page(), page)
 
 
 @pytest.mark.parametrize("service", ["exporter", "bridge", "web", "prometheus", "alertmanager"])
@@ -233,7 +233,7 @@ def test_nothing_is_lost_or_doubled_by_a_kill(stack: Stack) -> None:
     stack.compose("kill", *stack.services)
     stack.up()
     assert dict.fromkeys(stack.services, "healthy") == stack.states()
-    eventually(lambda: "firing" in _alerts(stack), lambda: "nothing fires any more", seconds=120)
+    eventually(lambda: "firing" in _alerts(stack), lambda: "nothing fires any more")
     after = {root.ts: "broken" in root.shown for root in stack.slack.workspace.roots()}
     assert set(before) <= set(after)
     assert sum(before.values()) == sum(after.values())

@@ -87,7 +87,7 @@ class RunningExporter:
         assert 200 == response.status_code
         return ScrapedPage(response.content.decode())
 
-    def wait(self, condition: Callable[[ScrapedPage], object], timeout_seconds: float = 60.0) -> ScrapedPage:
+    def wait(self, condition: Callable[[ScrapedPage], object]) -> ScrapedPage:
         """Scrape until the page satisfies the condition; fail with an excerpt of the last page."""
         pages: list[ScrapedPage] = []
 
@@ -95,7 +95,7 @@ class RunningExporter:
             pages.append(self.scrape(5))
             return condition(pages[-1])
 
-        eventually(satisfied, lambda: pages[-1].excerpt(), timeout_seconds)
+        eventually(satisfied, lambda: pages[-1].excerpt())
         return pages[-1]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import requests
 
@@ -16,6 +16,8 @@ from support.waiting import eventually
 from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
+
+_Value = TypeVar("_Value")
 
 SCALE = 1 / 360
 INTERVAL_SECONDS = 1.0
@@ -44,16 +46,15 @@ class FastPrometheus:
                 for alert in self.alerts(name, **labels)
             )
 
-        self.until(found, f"{name} {labels} never had the cause {cause}", 30.0)
+        self.until(found, f"{name} {labels} never had the cause {cause}")
 
-    def wait(self, name: str, timeout_seconds: float = 30.0, **labels: str) -> dict[str, object]:
+    def wait(self, name: str, **labels: str) -> dict[str, Any]:
         """Wait until such an alert fires."""
-        self.until(lambda: self.alerts(name, **labels), f"{name} {labels} never fired", timeout_seconds)
-        return self.alerts(name, **labels)[0]
+        return self.until(lambda: self.alerts(name, **labels), f"{name} {labels} never fired")[0]
 
-    def wait_gone(self, name: str, timeout_seconds: float = 30.0, **labels: str) -> None:
+    def wait_gone(self, name: str, **labels: str) -> None:
         """Wait until no such alert fires."""
-        self.until(lambda: not self.alerts(name, **labels), f"{name} {labels} never ended", timeout_seconds)
+        self.until(lambda: not self.alerts(name, **labels), f"{name} {labels} never ended")
 
     def samples(self, query: str) -> list[dict[str, Any]]:
         """Return what the query has now."""
@@ -63,17 +64,17 @@ class FastPrometheus:
 
     def wait_seen(self, query: str) -> None:
         """Wait until Prometheus has scraped what the query asks for."""
-        self.until(lambda: self.samples(query), f"{query} was never seen", 30.0)
+        self.until(lambda: self.samples(query), f"{query} was never seen")
 
-    def until(self, condition: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
-        """Wait until the condition is true; fail with all alerts there are."""
+    def until(self, condition: Callable[[], _Value | None], otherwise: str) -> _Value:
+        """Return what the condition has once it is true; fail with all alerts there are."""
 
         def there_are() -> str:
             alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
             names = sorted(f"{alert['state']} {alert['labels']}" for alert in alerts)
             return f"{otherwise}; there are:\n" + "\n".join(names)
 
-        eventually(condition, there_are, timeout_seconds)
+        return eventually(condition, there_are)
 
 
 @contextmanager

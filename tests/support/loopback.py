@@ -121,7 +121,6 @@ def started(
                 process.poll() is not None or requests.get(url, timeout=5, **(probe or {})).status_code == 200
             ),
             f"{url} never answered 200, see {log}",
-            90,
         )
         assert process.poll() is None, f"it ended: {log.read_text(errors='replace')[-2000:]}"
         yield process

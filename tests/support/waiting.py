@@ -12,11 +12,12 @@ _Value = TypeVar("_Value")
 
 
 def eventually(
-    condition: Callable[[], _Value | None], otherwise: str | Callable[[], str], seconds: float = 60.0
+    condition: Callable[[], _Value | None], otherwise: str | Callable[[], str], seconds: float = 180.0
 ) -> _Value:
     """Return the value of `condition` once it is true; a server that refuses the connection is asked again.
 
-    Fails with the message `otherwise`, which may be a function.
+    It waits for so long because all other tests may run on the same two cores; a test that is about how long
+    something takes measures it. Fails with the message `otherwise`, which may be a function.
     """
     deadline = time.monotonic() + seconds
     pause = 0.02

@@ -75,7 +75,7 @@ def posting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         load.start()
         ended.callback(load.stop)
         for model in ("broken", "saturated"):
-            eventually(partial(_page, stack, model), lambda: _shown(stack), 120)
+            eventually(partial(_page, stack, model), lambda: _shown(stack))
         yield stack
 
 
@@ -186,7 +186,7 @@ def test_no_source_failed(posting: _Posting) -> None:
 
 def _with(page: Posted, *names: str) -> dict[str, str]:
     """Return the facts once these are there: this Prometheus has just begun, and the bridge asks once a minute."""
-    eventually(lambda: set(names) <= _facts(page).keys(), lambda: page.shown, 150)
+    eventually(lambda: set(names) <= _facts(page).keys(), lambda: page.shown)
     return _facts(page)
 
 

@@ -160,7 +160,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
     with answering("x 1\n", target):
         time.sleep(1.5)  # the resolve meets a closed port first
         again = stack.bridge()
-        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
+        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
         eventually(lambda: "Recovered" in stack.thread(root)[-1], "the thread says so, too")
         thread = stack.thread(root)
 
@@ -194,7 +194,7 @@ def test_an_incident_stays_one_message_though_another_process_is_killed(stack: S
         time.sleep(2.5)  # the bridge receives the end, and cannot post it to Slack
         assert "Resolved:" not in root.shown
         stack.slack.fault = lambda _method: ""
-        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
+        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
 
     assert 1 == len(stack.slack.workspace.roots())
     thread = [message.text for message in stack.slack.workspace.thread(root)]
@@ -487,7 +487,7 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
     stack.slack.fault = lambda _method: ""
 
     reported = functools.partial(all_posted, stack.slack.workspace, names)
-    eventually(reported, "every opening and every end", 90)
+    eventually(reported, "every opening and every end")
     assert 0 == bridge.end(signal.SIGTERM)
     posted = Counter(message.name for message in stack.slack.workspace.messages)
     assert sum(count - 1 for count in posted.values()) <= KILLS

@@ -127,7 +127,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        eventually(lambda: requests.get(self.url, timeout=5).ok, "no page", 60)
+        eventually(lambda: requests.get(self.url, timeout=5).ok, "no page")
 
     def end(self, how: signal.Signals) -> None:
         self.process.send_signal(how)

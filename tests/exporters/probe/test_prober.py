@@ -78,7 +78,7 @@ class ProbedModels:
 
     def wait_for_end(self) -> None:
         """Wait until no probe is in flight."""
-        eventually(lambda: not self.prober._in_flight, "no probe is in flight", seconds=10)
+        eventually(lambda: not self.prober._in_flight, "no probe is in flight")
 
     def _send(self, target: ModelVersion, _inputs: Sequence[Tensor], _decoupled: bool) -> ProbeOutcome:
         with self._lock:

@@ -123,7 +123,7 @@ def test_traced_rejections_count_in_queue_and_in_errors_that_ask(full_queues: Fu
         wanted = pytest.approx([full_queues.rejected("seen")] * 2, rel=0.1)
         return groups if wanted == shares else {}
 
-    actual = eventually(settled, lambda: str(group_statuses(full_queues)), 40)
+    actual = eventually(settled, lambda: str(group_statuses(full_queues)))
     assert 1.0 == actual["errors", "seen"].sli
     assert "untraced_queue" not in (*actual["queue", "seen"].sources, *actual["all-errors", "seen"].sources)
 
@@ -137,7 +137,6 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     eventually(
         lambda: group_statuses(full_queues)["queue", "unseen"].sli,
         lambda: str(group_statuses(full_queues)),
-        120,
     )
     words = ["--prometheus", full_queues.url, "--objective", "queue", "--model", "unseen"]
 

@@ -192,12 +192,11 @@ def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
 
             eventually(
                 partial(as_expected, expected[what], before, seen),
-                lambda what=what, seen=seen: f"{what}: {expected[what]}, but {seen[-1]}",  # type: ignore[misc]
-                20,
+                partial(lambda what, seen: f"{what}: {expected[what]}, but {seen[-1]}", what, seen),
             )
 
         def in_the_histogram(page: ScrapedPage) -> bool:
             series = page.series(state.REQUEST_DURATION.count)
             return sum(series.values()) == page.value(triton.REQUEST_SUCCESS, model="mixed", version="1")
 
-        sources.exporter.wait(in_the_histogram, 60)
+        sources.exporter.wait(in_the_histogram)

@@ -156,7 +156,7 @@ def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, g
         answer = gate("sound", *own)
         return answer if answer[0] else None
 
-    code, printed = eventually(held, "still promoted", 40)
+    code, printed = eventually(held, "still promoted")
 
     assert EXIT["hold"] == code
     assert "check that what counts it is scraped" in printed["client-errors"]

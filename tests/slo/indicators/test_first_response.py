@@ -120,7 +120,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert 200 == infer(server, "echo")
         with Prometheus(Access(url)) as client:
             alert = f'{names.ALERTS}{{alertname="{names.UNMEASURED_ALERT}"}}'
-            eventually(lambda: client.instant(alert), "nothing is unknown", 120)
+            eventually(lambda: client.instant(alert), "nothing is unknown")
         yield url
 
 

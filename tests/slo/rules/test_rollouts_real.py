@@ -162,12 +162,12 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         for repository in repositories:
             repository.version(FLAWED, "1", fail_every=1)
         statuses = run(clients(servers))
-        eventually(lambda: len(statuses[FLAWED]) > 60, "no failures", 60)
+        eventually(lambda: len(statuses[FLAWED]) > 60, "no failures")
         for repository in repositories:
             (repository.path / FLAWED / "1" / "fail_every").unlink()
         pager = run(watched(exporters, folder))
         asked = f"count({triton.REQUEST_SUCCESS} > 20) == {len(MODELS) * len(servers)}"
-        eventually(lambda: _asked(pager.url, asked), "not all models serve", 60)
+        eventually(lambda: _asked(pager.url, asked), "not all models serve")
 
         for repository, server in zip(repositories, servers, strict=True):
             repository.version(GOOD, "2")
@@ -178,9 +178,9 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
                 control(server, "unload", DROPPED),
             ]
             time.sleep(3)
-        eventually(lambda: pager.pages(model=BAD), "the bad version pages nobody", 30)
+        eventually(lambda: pager.pages(model=BAD), "the bad version pages nobody")
         asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 20) == {len(servers)}'
-        eventually(lambda: _asked(pager.url, asked), "version 2 does not serve", 60)
+        eventually(lambda: _asked(pager.url, asked), "version 2 does not serve")
         upgraded = [labels for _, labels in pager.fired]
 
         repositories[2].version(LAME, "1", **{"raise": "weights.bin is truncated"})
@@ -192,10 +192,9 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         eventually(
             lambda: pager.has("TritonReadinessBudgetBurn", model=LAME),
             "no ticket about the broken server",
-            45,
         )
         asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 20'
-        eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve", 60)
+        eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")
         instances = [exporter.url.removeprefix("http://") for exporter in exporters]
         yield Rollout(pager, instances, upgraded, statuses)
 

@@ -94,12 +94,12 @@ def test_vmalert_counts_what_prometheus_counts(tmp_path: Path) -> None:
         running_vmalert(tmp_path / "slo-errors.yml", remote),
     ):  # fmt: skip
         for url in (native, remote):
-            eventually(partial(values, url, names.sli_error("30d")), "no long window", 60)
+            eventually(partial(values, url, names.sli_error("30d")), "no long window")
         time.sleep(10)
         for url in (native, remote):
             shares = partial(values, url, names.sli_error("1h"))
             # The first seconds are extrapolated; the share comes near the true one as they weigh less.
-            eventually(lambda: [pytest.approx(FAILING, abs=0.02)] == shares(), lambda: str(shares()), 60)  # noqa: B023
+            eventually(lambda: [pytest.approx(FAILING, abs=0.02)] == shares(), lambda: str(shares()))  # noqa: B023
             grown = values(url, f'increase({names.COUNTER}{{event="total"}}[10s])')
             assert [pytest.approx(10 * RATE, rel=0.15)] == grown
 

@@ -67,7 +67,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
         with Prometheus(Access(url)) as client:
             query = f"{names.PERIOD_BUDGET_REMAINING}{{sloth_id!=''}}"
-            eventually(partial(client.instant, query), "the rules recorded nothing", 60)
+            eventually(partial(client.instant, query), "the rules recorded nothing")
         yield url
 
 

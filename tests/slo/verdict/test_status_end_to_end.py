@@ -142,7 +142,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             with Prometheus(Access(prometheus)) as client:
                 for slo, model in JUDGED:
                     left = f'{names.PERIOD_BUDGET_REMAINING}{{slo="{slo}", model="{model}"}}'
-                    eventually(partial(client.instant, left), f"no budget of {slo} {model}", 120)
+                    eventually(partial(client.instant, left), f"no budget of {slo} {model}")
         yield prometheus
 
 
@@ -150,7 +150,7 @@ def wait_for_page(prometheus: str, model: str) -> None:
     """Until a failing model's page fires."""
     firing = f'ALERTS{{alertstate="firing", tier="page_fast", model="{model}"}}'
     with Prometheus(Access(prometheus)) as client:
-        eventually(lambda: client.instant(firing), "no page fired", 40)
+        eventually(lambda: client.instant(firing), "no page fired")
 
 
 @pytest.mark.real
