@@ -34,19 +34,13 @@ CAUSES = "slo-causes"
 
 
 def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifact, ...]:
-    """Return one rule file and one file of proofs for each objective, and one of causes for all.
-
-    Raises LookupError if an alert came without a proof that it fires and one that it stays quiet.
-    """
+    """Return one rule file for each objective, and one of causes for all."""
     files: list[Artifact] = []
     if objectives:
         causes = (Group(CAUSES, tuple(cause_rules(objectives, options))),)
         files.append(Artifact("rules", f"{CAUSES}.yml", render(causes, CAUSES, options.format)))
     for objective in objectives:
-        files += _artifacts(Plan(objective, options))
+        name = f"slo-{objective.name}"
+        text = render(groups(Plan(objective, options)), name, options.format)
+        files.append(Artifact("rules", f"{name}.yml", text))
     return tuple(files)
-
-
-def _artifacts(plan: Plan) -> Iterator[Artifact]:
-    name = f"slo-{plan.objective.name}"
-    yield Artifact("rules", f"{name}.yml", render(groups(plan), name, plan.options.format))

@@ -16,7 +16,7 @@ from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators import ALERTS
 from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
-from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
+from triton_slo.objective.exclusion import Exclusion, clipped, merged
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.plan import MIN_SCRAPES, Plan
@@ -85,14 +85,12 @@ def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
         return bool(list(clipped([exclusion.span], *other.span)))
     if exclusion.days is not None and other.days is not None:
         return any(
-            _any_inside(list(exclusion.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER)
+            list(other.spans(low, high))
+            for week in (_WINTER, _SUMMER)
+            for low, high in exclusion.spans(week, week + 8 * DAY)
         )
     once, weekly = (exclusion, other) if exclusion.days is None else (other, exclusion)
     return merged(weekly.spans(*once.span)) == [once.span]
-
-
-def _any_inside(spans: list[Span], other: Exclusion) -> bool:
-    return any(list(other.spans(low, high)) for low, high in spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +116,13 @@ def findings(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
 
 def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:
     """Yield all findings about one objective; `place` gives `file:line` of a field."""
+    choices = {"model": objective.models, "version": objective.versions}
+    choosing = [label for label, choice in choices.items() if not choice.everything]
     for field, reason, fix in (
         *_dead_tiers(objective),
         *_short_windows(objective, around),
         *_long_window(objective, around),
-        *objective.indicator.findings(objective.group_by, _choosing_labels(objective)),
+        *objective.indicator.findings(objective.group_by, choosing),
         *_unknown_models(objective, around),
         *_shadowed(objective, place),
         *exclusion_findings(objective),
@@ -182,11 +182,6 @@ def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named:
 
 def _possible_sources(objective: Objective) -> frozenset[str]:
     return Plan(objective, Options()).measure.possible_sources
-
-
-def _choosing_labels(objective: Objective) -> list[str]:
-    choices = {"model": objective.models, "version": objective.versions}
-    return [label for label, choice in choices.items() if not choice.everything]
 
 
 def _dead_tiers(objective: Objective) -> Iterator[FieldFinding]:

@@ -98,7 +98,12 @@ def groups(plan: Plan) -> tuple[Group, Group]:
         *(alert for tier, alert in alerts if not _from_copy(tier.long)),
     )
     long = _without_repeated_comments(
-        _copy(plan),
+        Rule(
+            f"{names.COUNTER}{plan.own}",
+            names.COPY,
+            labels=plan.labels,
+            comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less.",
+        ),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
         *(alert for tier, alert in alerts if _from_copy(tier.long)),
         *_budget_alerts(plan),
@@ -199,15 +204,6 @@ def _seconds(plan: Plan) -> Iterator[Rule]:
         labels=plan.labels,
         comment=f"Seconds of all of them: {number(interval)} for each at every evaluation, added to those of the "
         "last one (`offset 1s`), at first to 0.",
-    )
-
-
-def _copy(plan: Plan) -> Rule:
-    return Rule(
-        f"{names.COUNTER}{plan.own}",
-        names.COPY,
-        labels=plan.labels,
-        comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less.",
     )
 
 

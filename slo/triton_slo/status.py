@@ -170,7 +170,11 @@ class _SamplesByGroup:
         known = {**self._values_of_objective(key), **own}
         target, counted = known.get(names.OBJECTIVE_RATIO), names.COUNTER in own
         left = known.get(names.PERIOD_BUDGET_REMAINING)
-        burn = {} if target is None else _burn_rates(own, error_budget(target))
+        burn = {
+            name.removeprefix(_ERROR_PREFIX): share / error_budget(target)
+            for name, share in own.items()
+            if target is not None and name.startswith(_ERROR_PREFIX)
+        }
         burn_now = burn.pop(_NOW, None)
         period_end = known.get(PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
@@ -185,7 +189,10 @@ class _SamplesByGroup:
             group=dict(group),
             target=target,
             threshold_seconds=known.get(names.THRESHOLD_SECONDS),
-            sli=None if left is None or target is None else _good_share(1 - left, target),
+            # The share of good events at which the budget burned so fast, to 12 digits.
+            sli=None
+            if left is None or target is None
+            else min(1.0, max(0.0, round(1 - (1 - left) * error_budget(target), 12))),
             burn_now=burn_now,
             burn=burn,
             budget_left=left,
@@ -199,7 +206,12 @@ class _SamplesByGroup:
             ),
             idle=idle and not unknown,
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
-            causes=self._cause_split(indicator, group),
+            causes=tuple(
+                sorted(
+                    self._causes.get((indicator_class(indicator).cause_split, group), ()),
+                    key=lambda cause: -cause[1],
+                )
+            ),
             sources=tuple(sorted(set(self._sources[key]))),
             estimate_error=own.get(names.ESTIMATE_ERROR),
             seen_seconds_ago=own.get(AGE),
@@ -229,23 +241,6 @@ class _SamplesByGroup:
         passed = days * DAY if start is None else max(1.0, self._at - start)
         reached = max(0.0, self._at - since)
         return reached if reached < WHOLE_PERIOD * passed else None
-
-    def _cause_split(self, indicator: str, group: names.GroupLabels) -> tuple[tuple[str, float], ...]:
-        split = indicator_class(indicator).cause_split
-        return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
-
-
-def _good_share(spent: float, target: float) -> float:
-    """Return the share of good events at which the budget burned so fast, to 12 digits."""
-    return min(1.0, max(0.0, round(1 - spent * error_budget(target), 12)))
-
-
-def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
-    return {
-        name.removeprefix(_ERROR_PREFIX): ratio / budget
-        for name, ratio in values.items()
-        if name.startswith(_ERROR_PREFIX)
-    }
 
 
 def _budget_lasts(

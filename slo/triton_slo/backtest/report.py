@@ -110,7 +110,10 @@ class Score:
 
 def score(episodes: Sequence[Episode], incidents: Sequence[LabelledIncident], history_end: float) -> Score:
     """Score the alerts over a history that ends at `history_end` (Unix seconds)."""
-    began = [[e for e in episodes if _belongs(e, incident)] for incident in incidents]
+    began = [
+        [e for e in episodes if incident.covers(e.key) and incident.start <= e.started <= incident.end]
+        for incident in incidents
+    ]
     matched = [
         [e for e in alerts if e.severity == "page" or incident.severity == "ticket"]
         for alerts, incident in zip(began, incidents, strict=True)
@@ -137,10 +140,6 @@ def score(episodes: Sequence[Episode], incidents: Sequence[LabelledIncident], hi
         pages_per_incident=sum(paged) / len(incidents) if incidents else None,
         false_pages=sum(id(e) not in true for e in pages),
     )
-
-
-def _belongs(episode: Episode, incident: LabelledIncident) -> bool:
-    return incident.covers(episode.key) and incident.start <= episode.started <= incident.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,13 @@ def read_evidence(
     plan = Plan(grouped_by_version(objective), options)
     end = end // step * step
     start = records_from(prometheus, [plan], end - length // step * step, end, step)
-    _refuse_too_many(prometheus, plan, end, (end - start) / step)
+    counted = prometheus.instant(f"count(group {plan.scope.by} ({plan.measure.total}))", end)
+    groups, steps = sum(sample.value for sample in counted), (end - start) / step
+    if groups * steps > _MAX_VALUES:
+        raise HistoryError(
+            f"{groups:.0f} groups over {steps:.0f} steps are too many to replay at once; choose fewer models, or a "
+            "shorter history"
+        )
     history = _since_data(fetch(prometheus, [plan], start, end, step, recorded=recorded))
     excluded = excluded_spans(objective.exclusions, start, end, prometheus)
     return Evidence(
@@ -120,18 +126,6 @@ def _since_data(history: History) -> History:
     return History(
         history.keys, history.times[first:], history.bad[:, first:], history.total[:, first:], error
     )
-
-
-def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float) -> None:
-    groups = sum(
-        sample.value
-        for sample in prometheus.instant(f"count(group {plan.scope.by} ({plan.measure.total}))", at)
-    )
-    if groups * steps > _MAX_VALUES:
-        raise HistoryError(
-            f"{groups:.0f} groups over {steps:.0f} steps are too many to replay at once; choose fewer models, or a "
-            "shorter history"
-        )
 
 
 def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:
@@ -219,7 +213,11 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
         _group_outcome(plan, history, report, row, first, targets[row], float(left[row, -1]), errors[row])
         for row in range(len(keys))
     ]
-    order = sorted(range(len(keys)), key=lambda row: (_urgency(groups[row]), keys[row]))
+    # The least budget first, groups without an event last.
+    order = sorted(
+        range(len(keys)),
+        key=lambda row: (groups[row].budget_left is None, groups[row].budget_left or 0.0, keys[row]),
+    )
     curves = [
         tuple(None if np.isnan(value) else round(float(value), 6) for value in left[row]) for row in order
     ]
@@ -229,7 +227,7 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
         tuple(groups[row] for row in order),
         tuple(float(history.times[column]) for column in columns),
         tuple(curves),
-        (*_short(objective, report, window), *_limitations(evidence, objective, plan, groups, history.step)),
+        tuple(_limitations(evidence, objective, judged, report, groups)),
     )
 
 
@@ -280,61 +278,45 @@ def _group_outcome(
     )
 
 
-def _urgency(group: GroupOutcome) -> tuple[bool, float]:
-    """Return a sort key: the least budget first, groups without an event last."""
-    return group.budget_left is None, group.budget_left or 0.0
-
-
 def _limitations(
-    evidence: Evidence, objective: Objective, plan: Plan, groups: Sequence[GroupOutcome], step: float
+    evidence: Evidence, objective: Objective, judged: Replayed, report: Report, groups: Sequence[GroupOutcome]
 ) -> Iterator[Limitation]:
-    for gap in evidence.unmeasured:
-        yield Limitation(f"not measured: {gap.reason}", gap.groups, gap.fix)
-    yield from _estimated(evidence, plan)
-    gaps = [group for group in groups if group.unknown > 0]
-    if gaps:
-        worst = max(group.unknown for group in gaps)
-        yield Limitation(
-            f"there is no data for up to {worst:.1%} of the time, in which failures were not seen",
-            tuple(map(_outcome_name, gaps)),
-        )
-    if silent := [group for group in groups if group.budget_left is None]:
-        yield Limitation(
-            "there was no event in the window, so nothing is known", tuple(map(_outcome_name, silent))
-        )
-    if set(objective.group_by) - set(GROUPING):
-        others = ", ".join(label for label in objective.group_by if label not in GROUPING)
-        yield Limitation(
-            f"groups by {others} are replayed together: each of them has its own budget and alerts"
-        )
-    if plan.options.time_scale != 1:
-        faster = f"{1 / plan.options.time_scale:g} times faster"
-        yield Limitation(f"time is played {faster} here")
-    yield Limitation(resolution(step))
-
-
-def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Limitation]:
     have = report.end - report.data_from.get(objective.name, report.start)
+    wanted = judged.passed_seconds(report.end)
     if have < wanted - 2 * report.step_seconds:
         yield Limitation(
             f"there is data of {in_words(have)}, and the window has {in_words(wanted)}: the budget is what would "
             "be left if all of the window were like it",
             fix="choose a longer history, if Prometheus keeps one",
         )
-
-
-def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Limitation]:
-    fed = [_with_target(row, plan) for row in evidence.fed]
+    for gap in evidence.unmeasured:
+        yield Limitation(f"not measured: {gap.reason}", gap.groups, gap.fix)
+    fed = [
+        replace(row, slo=objective.name, target=judged.target_of(row.model, row.version))
+        for row in evidence.fed
+    ]
     for what, meaning, settled in uncertainties(fed, lambda row: group_name(row.group)):
         off = [row.estimate_error for row in fed if row.estimate_error is not None]
         by = f" (up to +-{points(max(off))} in the last hour)" if off else ""
         yield Limitation(f"{what}{by}: {meaning}", fix=settled)
-
-
-def _with_target(row: GroupStatus, plan: Plan) -> GroupStatus:
-    resolved = plan.objective.resolve(row.model, row.version) if row.model else None
-    return replace(row, slo=plan.objective.name, target=resolved[0] if resolved else plan.objective.target)
-
-
-def _outcome_name(group: GroupOutcome) -> str:
-    return version_name(group.model, group.version)
+    gaps = [group for group in groups if group.unknown > 0]
+    if gaps:
+        worst = max(group.unknown for group in gaps)
+        yield Limitation(
+            f"there is no data for up to {worst:.1%} of the time, in which failures were not seen",
+            tuple(version_name(group.model, group.version) for group in gaps),
+        )
+    if silent := [group for group in groups if group.budget_left is None]:
+        yield Limitation(
+            "there was no event in the window, so nothing is known",
+            tuple(version_name(group.model, group.version) for group in silent),
+        )
+    if set(objective.group_by) - set(GROUPING):
+        others = ", ".join(label for label in objective.group_by if label not in GROUPING)
+        yield Limitation(
+            f"groups by {others} are replayed together: each of them has its own budget and alerts"
+        )
+    if judged.options.time_scale != 1:
+        faster = f"{1 / judged.options.time_scale:g} times faster"
+        yield Limitation(f"time is played {faster} here")
+    yield Limitation(resolution(report.step_seconds))
