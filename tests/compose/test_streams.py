@@ -87,7 +87,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
         ),
         (
             ["--prometheus", "http://127.0.0.1:1", "--timeout", "x"],
-            "argument --timeout: 'x' is not a duration",
+            "--timeout: 'x' is not a duration",
         ),
         (
             ["--prometheus", "http://127.0.0.1:1", "--top", "-3"],

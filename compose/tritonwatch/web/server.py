@@ -22,8 +22,8 @@ from triton_slo.group_status import GroupStatus
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import rule_options
+from tritonwatch.bridge_incidents import bridge_of
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.bridge_location import bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader

@@ -12,8 +12,7 @@ from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
-from tritonwatch.review.bridge_location import DATA_OPTION
+from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
 from tritonwatch.web.readers.bridge_reader import BridgeReader
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader

@@ -34,11 +34,10 @@ from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
+from tritonwatch.bridge_incidents import BridgeAddress, recorded_incidents
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
-from tritonwatch.review.bridge_client import BridgeAddress
-from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.web.readers.bridge_reader import BridgeReader
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources

@@ -18,7 +18,7 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.summaries import document
 from triton_alerts.bridge.text import safe_url
 from triton_exporter.common.duration import in_words, parse_seconds
-from tritonwatch.review.bridge_location import DATA_OPTION
+from tritonwatch.bridge_incidents import DATA_OPTION
 from tritonwatch.web import urls
 from tritonwatch.web.drawing.time_axis import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others

@@ -19,7 +19,7 @@ from triton_slo.report.documents import Section
 from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import RESULTS, PeriodReport, recorded_report, tally
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.period_reports import (
+from tritonwatch.period_reports import (
     begun_period,
     formatted_report,
     of_owners,

@@ -16,10 +16,9 @@ from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.report import documents
 from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import PeriodReport, ReportedIncident, recorded_report
+from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
-from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
-from tritonwatch.review.bridge_location import DATA_OPTION
 
 
 def period_report(

@@ -1,18 +1,47 @@
-"""The incidents of a bridge: of its folder, or of its address where it is on another machine."""
+"""The incidents of a bridge, by the options that name its folder, or its address where it is on another machine."""
 
 from __future__ import annotations
 
+import argparse
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import requests
 
-from triton_alerts.bridge.incidents.history import RecordedIncident, from_json
+from triton_alerts.bridge.incidents.database import NewerSchemaError
+from triton_alerts.bridge.incidents.history import (
+    OlderSchemaError,
+    RecordedIncident,
+    from_json,
+    list_incidents,
+)
 from triton_alerts.bridge.receiver import INCIDENTS_PATH
+from triton_exporter.common.options import is_web_address
 from triton_slo.server_access import Access, innermost_reason, session_for
-from tritonwatch.command_error import CommandError
-from tritonwatch.review.bridge_data import recorded_incidents
+from tritonwatch import access
+from tritonwatch.command_error import CommandError, UsageError
+
+
+def recorded_incidents(data: Path, option: str = "--data") -> list[RecordedIncident]:
+    """Return the incidents, the oldest first. Raises CommandError, which names the option that gave the folder."""
+    if not data.is_dir():
+        raise UsageError(
+            f"{option} {data} is not a folder; give the folder that the bridge was given as --data"
+        )
+    try:
+        return list_incidents(data)
+    except OlderSchemaError as error:
+        raise CommandError(
+            f"{option} {data}: {error}; start the bridge of this version once on this folder, which migrates "
+            "the file"
+        ) from error
+    except NewerSchemaError as error:
+        raise CommandError(f"{option} {data}: {error}; use the tritonwatch of the bridge") from error
+    except sqlite3.Error as error:
+        raise CommandError(f"{option} {data}: the database cannot be read: {error}") from error
+
 
 _TIMEOUT_SECONDS = 5.0
 _MAX_BYTES = 64 * 1024 * 1024
@@ -67,3 +96,25 @@ def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
         return from_json(bytes(body))
     except ValueError as error:
         raise CommandError(f"{where} does not send incidents; is it a bridge of this version?") from error
+
+
+DATA_OPTION = "--bridge-data"
+TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
+
+
+def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
+    """Return the bridge that the options name, if they do. Raises UsageError."""
+    if not args.bridge_data:
+        return None
+    if not is_web_address(args.bridge_data):
+        return Path(args.bridge_data)
+    if not args.bridge_token_file and "bridge_data" not in args.flags:
+        return None  # the project file has the address for others, too
+    if not args.bridge_token_file:
+        raise UsageError(f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bridge's own --token-file")
+
+    def token() -> str:
+        return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
+
+    token()  # a mistake is reported now
+    return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))

@@ -1,1 +1,0 @@
-"""Reviews after the fact: recorded incidents, and reports of months and quarters."""
