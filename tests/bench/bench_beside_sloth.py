@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,6 +26,7 @@ import yaml
 from bench.measurements import record
 from bench.process_usage import ProcessUsage
 from slo.slo_scenarios import OBJECTIVE
+from slo.slo_shapes import sloth
 from support.history import Series, backfilled, openmetrics
 from support.loopback import free_ports, started
 from support.tools import prometheuses
@@ -49,7 +51,6 @@ slos:
       page_alert: {labels: {severity: critical}}
       ticket_alert: {labels: {severity: warning}}
 """
-SLOTH_BUDGET = names.PERIOD_BUDGET_REMAINING
 STEP, LONG_STEP = 30, 240
 """Seconds between evaluations, and between those of our long windows."""
 FASTER = 7.5
@@ -220,9 +221,33 @@ def costs(folder: Path, fleet: Fleet, rules: dict[str, str], seconds: float, ahe
     return found
 
 
+def _as_text(rule: dict[str, Any]) -> str:
+    """Return an expression without names, labels and spelling in which the two forms may differ."""
+    text = re.sub(
+        r"\{sloth_id=[^}]*\}", "", rule["expr"].replace(names.sli_error(""), "sloth:sli_error:ratio_rate")
+    )
+    text = text.replace(
+        "nv_inference_request_(success|failure)", f"{triton.REQUEST_SUCCESS}|{triton.REQUEST_FAILURE}"
+    )
+    text = re.sub(r"0\.000999\d+", "0.001", text)  # Sloth's 1 - 0.999
+    return re.sub(r"\.0(?= )|[\s()]", "", text)
+
+
+def test_the_shape_of_sloth_is_what_sloth_generates(tmp_path: Path) -> None:
+    """The scenarios of bench_slo_proof.py and of the tests are played on what the real Sloth writes."""
+    generated, shape = (
+        [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+        for text in (real_sloth(tmp_path), sloth())
+    )
+    theirs = {_as_text(rule) for rule in generated}
+    mine = [rule for rule in shape if rule.get("record") != "sloth:budget_remaining"]
+    assert 10 == len(mine)
+    assert [] == [rule["expr"] for rule in mine if _as_text(rule) not in theirs]
+
+
 @pytest.mark.timeout(3000)
 def test_the_rules_cost_less_than_sloths(tmp_path: Path) -> None:
-    """A fleet in which nothing burns, and a storm in which 200 models do."""
+    """A fleet in which nothing burns, and a storm in which both pages and both tickets of 200 models fire."""
     rules = {"tritonwatch": our_rules(), "Sloth": real_sloth(tmp_path)}
     healthy = costs(tmp_path / "healthy", Fleet(30, 3, 3, 30, 0.0002), rules, 128, 150)
     storm = costs(tmp_path / "storm", Fleet(200, 1, 1 / 12, 1 / 12, 0.5), rules, 96, 30)
@@ -244,7 +269,6 @@ def test_the_rules_cost_less_than_sloths(tmp_path: Path) -> None:
 
     assert all(200 == cost.firing for cost in storm.values())
     assert healthy["tritonwatch"].cpu < healthy["Sloth"].cpu / 4
-    assert storm["tritonwatch"].cpu < storm["Sloth"].cpu
 
 
 _TEXT = f"""\
@@ -252,5 +276,7 @@ One objective (99.9 % of requests without a failure, over 30 days) as our rules 
 generates. Both are evaluated at the same time on the same counters, each in its own Prometheus, {FASTER:g} times as often as
 every {STEP} s (our long windows: every {LONG_STEP // 60} min); a third Prometheus with the same data and no rules is subtracted. The
 figures are CPU seconds, annotations included, on a machine with a load of {{load:.0f}}. Nothing burns: 30 models on three servers,
-three days of counters and 30 days of what the rules record. The storm: 200 models fail half of their requests.
+three days of counters and 30 days of what the rules record. The storm: 200 models, known
+for two hours only, fail half of their requests; 800 of our alerts fire, with texts that name numbers, and 400 of Sloth's.
+A storm is where our rules cost more: Prometheus writes each alert's texts again at every evaluation.
 """

@@ -249,7 +249,8 @@ def test_two_engines_record_the_true_budgets_of_a_fleet(tmp_path: Path) -> None:
     table = _table(series, parts, cores, memory, rate, seen, off, apart)
     print(table)
     if os.environ.get("TRITONWATCH_SCALE", WHOLE) == WHOLE:
-        record("fleet", "make bench ARGS=tests/bench/bench_scale.py", f"{_FLEET}\n{table}\n")
+        command = "make bench ARGS=tests/bench/bench_scale.py"
+        record("fleet", command, f"{_FLEET}\n{table}\n", "Fifty servers")
     assert 0 == seen["samples refused or dropped"]
     assert max(off.values()) < 0.03
     assert apart < 0.03

@@ -9,12 +9,16 @@ from support.tools import ROOT
 PAGE = ROOT / "docs" / "measurements.md"
 
 
-def record(section: str, command: str, text: str) -> None:
-    """Replace a section between its two comments, with today's date and the command that measures it again."""
+def record(section: str, command: str, text: str, heading: str = "") -> None:
+    """Replace a section between its two comments, with today's date and the command that measures it again.
+
+    A section that may be without figures has its heading inside.
+    """
     page = PAGE.read_text(encoding="utf-8")
     begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->"
     head, tail = page[: page.index(begin) + len(begin)], page[page.index(end) :]
     today = datetime.now(UTC).date()
+    title = f"## {heading}\n\n" if heading else ""
     PAGE.write_text(
-        f"{head}Measured on {today} with `{command}`.\n\n{text.strip()}\n{tail}", encoding="utf-8"
+        f"{head}{title}Measured on {today} with `{command}`.\n\n{text.strip()}\n{tail}", encoding="utf-8"
     )

@@ -45,7 +45,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         page = report(soak, SEED, MINUTES, versions)
         print(page)
         if MINUTES >= 10:  # a shorter run shows nothing about memory, and is not a report
-            record("soak", "make soak", page)
+            record("soak", "make soak", page, "Thirty minutes of faults")
             assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MAX_GROWTH]
 
 

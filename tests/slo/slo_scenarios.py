@@ -337,21 +337,13 @@ def engines() -> dict[str, tuple[str, str]]:
     }
 
 
-def run(
-    engine: str,
-    scenarios: Sequence[Scenario],
-    every: int = STEP,
-    rules_and_budget: tuple[str, str] | None = None,
-) -> list[Outcome]:
+def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[Outcome]:
     """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds.
 
-    They are played at once, each on models of its own: all engines group by model. `rules_and_budget` replaces the
-    rules of `engines`.
+    They are played at once, each on models of its own: all engines group by model.
     """
-    text, budget = rules_and_budget or engines()[engine]
+    text, budget = engines()[engine]
     groups = alerting_groups(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
-    for rule in (rule for group in groups for rule in group["rules"]):
-        rule.pop("annotations", None)  # promtool expands them at each evaluation
     rules = {group["name"]: at_own_interval(group, every) for group in groups}
     if engine == "tritonwatch":
         rules |= _unknown_rules()

@@ -14,8 +14,10 @@ _HEAD = """# Alerts compared with Sloth and Pyrra
 This page shows which alerts fire in the same incidents with our rules, with those of Sloth and with those of Pyrra.
 
 `make bench` writes this page (`tests/bench/bench_slo_proof.py`). promtool runs each scenario on our generated
-rules, on those that the real Sloth 0.16 generates, and on rules in the form that Pyrra 0.10 writes, for one objective
-(99.9 % of requests without a failure, over 30 days). Scrapes and evaluations are every 30 s; our second rule group is evaluated every four
+rules and on rules in the form that Sloth 0.16 and Pyrra 0.10 write, for one objective (99.9 % of requests without
+a failure, over 30 days). Where Go is, `make bench` also builds the real Sloth 0.16 and compares its expressions with
+that form: they are equal (`tests/bench/bench_beside_sloth.py`, which also measures
+[what both cost](measurements.md#cost-of-the-rules-beside-sloth)). Scrapes and evaluations are every 30 s; our second rule group is evaluated every four
 minutes, as late as its interval allows. In the upper half of the table are scenarios in which Sloth or Pyrra
 failed; the lower half are our own.
 
