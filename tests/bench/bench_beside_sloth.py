@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,8 @@ def real_sloth(folder: Path) -> str:
         capture_output=True,
     )
     (folder / "in.yml").write_text(SLOTH)
-    command = [folder / "sloth", "generate", "-i", folder / "in.yml", "-o", folder / "out.yml"]
+    command: list[str | Path] = [folder / "sloth", "generate", "-i", folder / "in.yml"]
+    command += ["-o", folder / "out.yml"]
     subprocess.run(command, check=True, capture_output=True)
     return (folder / "out.yml").read_text()
 
@@ -179,7 +180,11 @@ class Cost:
 def costs(folder: Path, fleet: Fleet, rules: dict[str, str], seconds: float, ahead: float) -> dict[str, Cost]:
     """Run both engines on the fleet for some seconds; `ahead`: seconds that writing the history takes."""
     end = time.time() + ahead
-    recorded = {"tritonwatch": fleet.ours, "Sloth": fleet.sloths, "neither": lambda _: iter(())}
+    recorded: dict[str, Callable[[float], Iterable[Series]]] = {
+        "tritonwatch": fleet.ours,
+        "Sloth": fleet.sloths,
+        "neither": lambda _: (),
+    }
     with ExitStack() as stack:
         for engine in recorded:
             (folder / engine).mkdir(parents=True)
