@@ -103,18 +103,19 @@ TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
 
 
 def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
-    """Return the bridge that the options name, if they do. Raises UsageError."""
-    if not args.bridge_data:
-        return None
-    if not is_web_address(args.bridge_data):
+    """Return the bridge that the options or the project file name, if they do. Raises UsageError."""
+    if args.bridge_data and not is_web_address(args.bridge_data):
         return Path(args.bridge_data)
-    if not args.bridge_token_file and "bridge_data" not in args.flags:
-        return None  # the project file has the address for others, too
-    if not args.bridge_token_file:
+    if args.bridge_data and args.bridge_token_file:
+
+        def token() -> str:
+            return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
+
+        token()  # a mistake is reported now
+        return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))
+    if "bridge_data" in args.flags:
         raise UsageError(f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bridge's own --token-file")
-
-    def token() -> str:
-        return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
-
-    token()  # a mistake is reported now
-    return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))
+    # The project file has the URL for Alertmanager, too: what can be read without a token is the folder.
+    data = args.project_file.given.get("bridge.data")
+    folder = args.project_file.path.parent / str(data.value) if data else None
+    return folder if folder and folder.is_dir() else None

@@ -82,7 +82,7 @@ def _missing_line(missing: Sequence[str], place: str, at: float | None) -> str:
 
 
 def _loading_commands(args: argparse.Namespace) -> list[str]:
-    if args.has_project:
+    if args.project_file.given:
         named = ["--project", args.project] if "project" in args else []
         return [f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *named])}"]
     flags = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]

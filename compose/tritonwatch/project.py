@@ -65,7 +65,7 @@ def fill(args: argparse.Namespace, model: type[Options], environment: Mapping[st
     project = load(args, environment)
     options = model.read(vars(args), environment, project)
     args.flags = {name for name in model.options() if hasattr(args, name)}
-    args.has_project = bool(project.given)
+    args.project_file = project
     for name in model.options():
         setattr(args, name, getattr(options, name))
 
@@ -316,9 +316,7 @@ class Dashboards(PrometheusAccess, Links, Files):
 class Bridge(Options):
     """A bridge, by its folder or its URL, for what reads its incidents."""
 
-    bridge_data: Annotated[
-        str | None, single(str), Form("DIR|URL"), Key("bridge.url", other="bridge.data")
-    ] = None
+    bridge_data: Annotated[str | None, single(str), Form("DIR|URL"), Key("bridge.url")] = None
     """data folder of the bridge, or its URL, to read its incidents"""
     bridge_token_file: Annotated[Rare[File], Key("bridge.token_file")] = None
     """file with the bearer token for --bridge-data URL (the bridge's --token-file)"""

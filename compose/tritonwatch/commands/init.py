@@ -46,7 +46,7 @@ class _Settings(TritonAccess):
     """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
 
 
-_PROJECT = """\
+PROJECT = """\
 # What every verb of tritonwatch in this folder reads (docs/start.md); an option on the command line wins.
 prometheus: {prometheus}
 # alertmanager: http://127.0.0.1:9093
@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(output.fault(out, error)) from error
     written, check = str(out), f"tritonwatch check {out}"
     # A folder of objectives has no other files, so that the one for the project is never among them.
-    if not out.is_absolute() and out.parent != Path() and not (args.has_project or FILE.exists()):
+    if not out.is_absolute() and out.parent != Path() and not (args.project_file.given or FILE.exists()):
         address = args.prometheus or "http://127.0.0.1:9090"
-        project = _PROJECT.format(prometheus=address, triton=settings.triton, objectives=out.parent)
+        project = PROJECT.format(prometheus=address, triton=settings.triton, objectives=out.parent)
         output.write_file(FILE, project)
         written, check = f"{out} and {FILE}", "tritonwatch check"
     print(f"wrote {written}; review, then run: {check}")

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from support.bridge import body_of
 from support.browser import DEVICES, page_on
 from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, MadeGroup, MadeObjective, unix
+from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -33,6 +35,7 @@ from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import recorded_report
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
+from tritonwatch.commands.init import PROJECT
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources
 
@@ -454,6 +457,34 @@ def test_incidents_of_the_period_are_listed(
     assert "| still open | critical | no | search |" in line
     assert ["critical"] == [incident["severity"] for incident in only["incidents"]]
     assert only["incidents_known_from"] > END
+
+
+@pytest.mark.real
+def test_incidents_are_read_from_the_folder_of_the_project(
+    prometheus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that `init` writes names the URL of the bridge without a token, and its folder."""
+    project = tmp_path / "project"
+    (project / "objectives").mkdir(parents=True)
+    shutil.copy(ROOT / "slo" / "objectives" / "errors.yaml", project / "objectives")
+    (project / "bridge").mkdir()
+    recorded_by_a_bridge(project / "bridge")
+    (project / "tritonwatch.yaml").write_text(
+        PROJECT.format(prometheus=prometheus, triton="http://127.0.0.1:8000", objectives="objectives")
+    )
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    words = ["report", "--period", "2025-09"]
+
+    monkeypatch.chdir(project)
+    assert 0 == main(words)
+    assert "2 incidents, of which 2 pages." in capsys.readouterr().out
+    monkeypatch.chdir(elsewhere)
+    assert 0 == main([*words, "--project", str(project / "tritonwatch.yaml")])
+    assert "2 incidents, of which 2 pages." in capsys.readouterr().out
+    shutil.rmtree(project / "bridge")
+    assert 0 == main([*words, "--project", str(project / "tritonwatch.yaml")])
+    assert "2 incidents" not in capsys.readouterr().out
 
 
 @pytest.mark.real
