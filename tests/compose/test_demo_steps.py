@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonwatch.demo.demo_view import DemoView, ModelRow
-from tritonwatch.demo.notices import MessageLog, Notice
-from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
+from tritonwatch.demo.steps import (
+    AFTER_REPAIR,
+    BEFORE_REPAIR,
+    DemoView,
+    MessageLog,
+    ModelRow,
+    Notice,
+    Observation,
+    Progress,
+)
 
 SERVING = [
     ModelRow(model, version, ready=1, requests_per_second=5)

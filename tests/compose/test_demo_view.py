@@ -10,7 +10,7 @@ import pytest
 from support import history
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
-from tritonwatch.demo.demo_view import ModelRow, Viewer
+from tritonwatch.demo.steps import ModelRow, Viewer
 
 
 @pytest.mark.real

@@ -13,11 +13,9 @@ from typing import Any
 
 from tritonwatch import files
 from tritonwatch.cli import main as tritonwatch
-from tritonwatch.demo.demo_view import Viewer
 from tritonwatch.demo.load import LoadGenerator
-from tritonwatch.demo.notices import read_notices
 from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.demo.steps import BEFORE_REPAIR, Observation
+from tritonwatch.demo.steps import BEFORE_REPAIR, Observation, Viewer, read_notices
 from tritonwatch.local.triton import port_is_free
 
 TIME_SCALE = 1 / 60
