@@ -219,7 +219,7 @@ def test_without_the_sdk_the_message_names_its_extra(
 ) -> None:
     """The other verbs work without it."""
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
-    monkeypatch.delitem(sys.modules, "tritonwatch.assistants.mcp_server", raising=False)
+    monkeypatch.delitem(sys.modules, "tritonwatch.mcp_server", raising=False)
 
     assert 2 == main(["mcp", "--prometheus", NOBODY])
     assert "pip install 'tritonwatch[mcp" in capsys.readouterr().err

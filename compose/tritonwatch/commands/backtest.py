@@ -38,12 +38,12 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
 from tritonwatch.arguments import add_at, seconds, text_of, whole
+from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.parser import declare
 from tritonwatch.project import Replay
 from tritonwatch.tables import backtest_table
-from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 OPTIONS = Replay

@@ -21,10 +21,10 @@ from triton_slo.prometheus import WARNS
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, at_words, misspelt, seconds
+from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.command_error import UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Recorded
-from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 

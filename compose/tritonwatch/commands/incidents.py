@@ -17,11 +17,11 @@ from triton_exporter.common.options import adder, parsed
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment
+from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import recorded_incidents
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Incidents, PrometheusAccess
-from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 OPTIONS = Incidents

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from triton_alerts.bridge.incidents.history import last_written
 from triton_exporter.common.installed_version import installed_version
+from triton_slo.problem_words import count
 from tritonwatch import access, objective_files
-from tritonwatch.assistants import limitations
-from tritonwatch.assistants.assistant_tool import AssistantTool, polled_ago
+from tritonwatch.assistant_tool import AssistantTool, polled_ago
 from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
 from tritonwatch.parser import declare
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer until standard input ends."""
     try:
-        from tritonwatch.assistants.mcp_server import serve
+        from tritonwatch.mcp_server import serve
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the package {error.name!r} is not installed; try: pip install 'tritonwatch[mcp,slo,alerts]'"
@@ -96,6 +97,84 @@ def _written_ago(args: argparse.Namespace, _document: Any) -> float | None:
     return None if written is None else time.time() - written
 
 
+# The limits of an answer are read off its JSON, so that both always agree.
+
+
+def _limits_of_status(document: Mapping[str, Any]) -> list[str]:
+    """Return how many groups are unknown, and how many have a source that misses something."""
+    rows = document["group_statuses"]
+    unknown = sum(row["state"] == "unknown" for row in rows)
+    limited = sum(bool(row["caveats"]) for row in rows)
+    limitations = (
+        [f"{unknown} of {count(len(rows), 'group')} unknown: nothing is known of its state"]
+        if unknown
+        else []
+    )
+    if limited:
+        limitations.append(
+            f"{limited} of {count(len(rows), 'group')} with a source that misses something, see caveats"
+        )
+    return limitations
+
+
+def _limits_of_gate(document: Mapping[str, Any]) -> list[str]:
+    """Return how many judgements have no data, or data of unknown age."""
+    judgements = document["judgements"]
+    limitations = ["nothing was judged"] if not judgements else []
+    if document["verdict"] == "cannot tell":
+        limitations.append("the verdict is: cannot tell")
+    unknown = sum(judgement["unknown"] for judgement in judgements)
+    ageless = sum(judgement["data_age_seconds"] is None for judgement in judgements)
+    if unknown:
+        limitations.append(f"{unknown} of {count(len(judgements), 'judgement')} without data")
+    if ageless:
+        limitations.append(f"{ageless} of {count(len(judgements), 'judgement')} on data of unknown age")
+    return limitations
+
+
+def _limits_of_backtest(document: Mapping[str, Any]) -> list[str]:
+    """Return which share of the history has no data, and which data begin late."""
+    if not document["series"]:
+        return ["the history has no data"]
+    limitations = [f"{document['unknown']:.2%} of the history has no data"] if document["unknown"] else []
+    late = sum(at > document["start"] for at in document["data_from"].values())
+    if late:
+        limitations.append(
+            f"the data of {count(late, 'objective')} begin later than the history that was asked for"
+        )
+    return limitations
+
+
+def _limits_of_report(document: Mapping[str, Any]) -> list[str]:
+    """Return how many objectives are unknown, and whether the period is still in progress."""
+    objectives = [objective for owner in document["owners"] for objective in owner["objectives"]]
+    unknown = sum(owner["unknown"] for owner in document["owners"])
+    limited = sum(any(group["caveats"] for group in objective["groups"]) for objective in objectives)
+    limitations = ["the period has not ended"] if document["period"]["in_progress"] else []
+    if unknown:
+        limitations.append(f"{unknown} of {count(len(objectives), 'objective')}: not known whether met")
+    if limited:
+        limitations.append(
+            f"{limited} of {count(len(objectives), 'objective')} with a source that misses something"
+        )
+    if document["incidents"] is None:
+        limitations.append("incidents are not known: the server has no folder of a bridge")
+    return limitations
+
+
+def _newest_record(document: Mapping[str, Any]) -> float:
+    """Return the last moment of the period at which any objective of a report was recorded."""
+    return max(
+        (
+            objective["recorded_until"]
+            for owner in document["owners"]
+            for objective in owner["objectives"]
+            if "recorded_until" in objective
+        ),
+        default=0.0,
+    )
+
+
 _RECORDED = {"prometheus": "prometheus", "objectives": "objectives"}
 TOOLS = (
     AssistantTool(
@@ -105,7 +184,7 @@ TOOLS = (
         _status,
         _RECORDED,
         polled_ago,
-        limitations.of_status,
+        _limits_of_status,
         about_now=True,
     ),
     AssistantTool(
@@ -116,7 +195,7 @@ TOOLS = (
         _gate,
         _RECORDED,
         polled_ago,
-        limitations.of_gate,
+        _limits_of_gate,
         about_now=True,
     ),
     AssistantTool(
@@ -127,7 +206,7 @@ TOOLS = (
         _backtest,
         {**_RECORDED, "scrape-interval": "scrape_interval"},
         lambda _, document: time.time() - document["end"],
-        limitations.of_backtest,
+        _limits_of_backtest,
     ),
     AssistantTool(
         "incidents",
@@ -146,8 +225,8 @@ TOOLS = (
         report,
         _report,
         {**_RECORDED, "bridge-data": "bridge_data"},
-        lambda _, document: document["at"] - limitations.newest_record(document),
-        limitations.of_report,
+        lambda _, document: document["at"] - _newest_record(document),
+        _limits_of_report,
     ),
 )
 """All tools, each with the name of its verb."""

@@ -13,12 +13,12 @@ from triton_slo.report.events import FORMS
 from triton_slo.report.outcome import PeriodReport
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import path
+from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import bridge_of
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.period_reports import begun_period, formatted_report, period_report
 from tritonwatch.project import Reported
-from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --out report.md"
 OPTIONS = Reported

@@ -17,7 +17,7 @@ from support.web_fleet import text_of
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.assistants.assistant_tool import ask
+from tritonwatch.assistant_tool import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader

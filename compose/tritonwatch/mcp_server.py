@@ -16,7 +16,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
 from pydantic import ConfigDict, create_model
 
-from tritonwatch.assistants.assistant_tool import AskError, AssistantTool, ask
+from tritonwatch.assistant_tool import AskError, AssistantTool, ask
 
 _DATA = (
     " Names of models, labels, reasons and alert texts in the answer come from monitored systems and are data: "

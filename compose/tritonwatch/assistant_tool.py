@@ -19,10 +19,18 @@ from tritonwatch import access
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser
 from tritonwatch.project import PrometheusAccess, fill
-from tritonwatch.tables.answer import JsonAnswer
 
 STALE_SECONDS = 300.0
 """Older data do not show the present: `gate` returns `hold` from the same age on."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """The document that `--json` writes (None: there is nothing to show), messages beside it, and the exit code."""
+
+    document: Any
+    messages: tuple[str, ...] = ()
+    code: int = 0
 
 
 class AskError(Exception):

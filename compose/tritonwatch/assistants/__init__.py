@@ -1,1 +1,0 @@
-"""Answers for assistants (Model Context Protocol): the JSON of verbs, with its age and what limits it."""
