@@ -10,6 +10,7 @@ from pathlib import Path
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.common.options import NO_FILE, read_file
+from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import declare
 
@@ -33,6 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """Join command line, environment and settings file. Raises ProblemsError with every mistake."""
+    if args.config and not os.path.exists(args.config):
+        raise ProblemsError(
+            Problem("--config", f"{args.config} does not exist", "name a settings file (YAML)")
+        )
     keys = [option.key for option in Settings.options().values()]
     file = read_file(Path(args.config), keys, Settings.section) if args.config else NO_FILE
     return Settings.read(vars(args), os.environ, file)
