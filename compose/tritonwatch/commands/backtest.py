@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from triton_exporter.common.duration import DAY, duration_text, in_words
-from triton_exporter.common.moments import utc_text
+from triton_exporter.common.moments import local_text, utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
+from triton_slo.amounts import budget_left
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import (
     History,
@@ -29,8 +32,16 @@ from triton_slo.backtest.history import (
     to_csv,
     to_npz,
 )
-from triton_slo.backtest.replay import Replayed
-from triton_slo.backtest.report import IncidentError, LabelledIncident, Report, backtest, read_incidents
+from triton_slo.backtest.replay import Episode, Replayed
+from triton_slo.backtest.report import (
+    IncidentError,
+    LabelledIncident,
+    Report,
+    Score,
+    backtest,
+    read_incidents,
+    resolution,
+)
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
@@ -43,7 +54,7 @@ from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.parser import declare
 from tritonwatch.project import Replay
-from tritonwatch.tables import backtest_table
+from tritonwatch.status_table import Column, Fitted
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 OPTIONS = Replay
@@ -82,10 +93,11 @@ def run(args: argparse.Namespace) -> int:
     for warning in warnings:
         print(printable(f"warning: {warning}"), file=sys.stderr)
     if args.json:
-        print(backtest_table.to_json(report))
+        # Every alert; times are Unix seconds, null is unknown.
+        print(json.dumps(asdict(report), indent=2))
     else:
         console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-        console.print(backtest_table.tables(report, args.top))
+        console.print(tables(report, args.top))
     return 0
 
 
@@ -240,3 +252,88 @@ def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
             "files as --objectives DIR"
         )
     return recorded
+
+
+def tables(report: Report, limit: int) -> Group:
+    """Draw the score, then at most `limit` alerts."""
+    shown, more = report.episodes[:limit], len(report.episodes[limit:])
+    alerts = Fitted("What would have fired", _ALERTS, shown, lambda _: "", more)
+    series = (
+        f"{report.series} series from {utc_text(report.start)} to {utc_text(report.end)}, "
+        f"every {in_words(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
+        f"{report.incidents} labelled incidents"
+    )
+    heading = Text("\n".join([series, resolution(report.step_seconds), *_coverage(report)]))
+    return Group(heading, Text(), *_score(report), Text(), alerts)
+
+
+def _coverage(report: Report) -> Iterator[str]:
+    """Yield how much of the period the data cover, where they begin clearly later than it."""
+    whole = report.end - report.start
+    slack = max(0.01 * whole, 2 * report.step_seconds)  # a first rate needs two scrapes
+    first = min(report.data_from.values(), default=report.start)
+
+    def covered(since: float) -> str:
+        return f"data of the last {in_words(report.end - since)}"
+
+    def share(since: float) -> str:
+        return f"{100 * (report.end - since) / whole:.2g}%"
+
+    if first > report.start + slack:
+        yield (
+            f"Data covers only the last {in_words(report.end - first)} of {in_words(whole)} "
+            f"({share(first)}), since {utc_text(first)}: the results below are for this time only, and "
+            "failures before it are not in the budgets."
+        )
+    for slo, since in report.data_from.items():
+        if since > first + slack:
+            yield f"{slo}: {covered(since)} ({share(since)})"
+
+
+def _score(report: Report) -> Iterator[Fitted[Score] | Text]:
+    columns = (*_COUNTS, *(_MARKS if report.incidents else ()))
+    yield Fitted("Pages and tickets", columns, (report.score,), lambda _: "")
+    if report.incidents:
+        yield Text("detection and reset: median (worst)", style="dim italic")
+
+
+def _share_text(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _median(median: float | None, worst: float | None) -> str:
+    return "-" if median is None or worst is None else f"{in_words(median)} ({in_words(worst)})"
+
+
+_COUNTS: tuple[Column[Score], ...] = (
+    Column("pages", lambda score: str(score.pages)),
+    Column("tickets", lambda score: str(score.alerts - score.pages), 2),
+)
+_MARKS: tuple[Column[Score], ...] = (
+    Column("precision", lambda score: _share_text(score.precision), 3),
+    Column("recall", lambda score: _share_text(score.recall), 1),
+    Column("false pages", lambda score: str(score.false_pages)),
+    Column(
+        "pages/incident",
+        lambda score: "-" if score.pages_per_incident is None else f"{score.pages_per_incident:.2f}",
+        6,
+    ),
+    Column("detection", lambda score: _median(score.detection_median, score.detection_worst), 4),
+    Column("reset", lambda score: _median(score.reset_median, score.reset_worst), 5),
+)
+_ALERTS: tuple[Column[Episode], ...] = (
+    Column("when (UTC)", lambda episode: local_text(episode.started), number=False),
+    Column("as", lambda episode: episode.severity, number=False),
+    Column("alert", lambda episode: episode.alert, number=False),
+    Column("objective", lambda episode: episode.key[0], number=False),
+    Column("model", lambda episode: episode.key[1] or "-", number=False, wraps=True),
+    Column("version", lambda episode: episode.key[2] or "-", 3, number=False),
+    Column(
+        "for",
+        lambda episode: (
+            "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
+        ),
+        1,
+    ),
+    Column("budget left then", lambda episode: budget_left(episode.budget_left), 2),
+)

@@ -21,13 +21,12 @@ from triton_slo.group_status import GroupStatus, burns
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
 from triton_slo.status import read_status
-from tritonwatch import access, objective_files
+from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Recorded
-from tritonwatch.tables import status_table
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 OPTIONS = Recorded

@@ -18,7 +18,7 @@ from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.group_status import Forecast, GroupStatus
 from triton_slo.prometheus import Prometheus, Remarks
 from triton_slo.status import read_status
-from tritonwatch.tables import status_table
+from tritonwatch import status_table
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer

@@ -29,7 +29,7 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, query_ranges
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.tables import backtest_table
+from tritonwatch.commands import backtest as command
 
 DAYS, STEP = 2, 60
 START = END - DAYS * 86400
@@ -369,7 +369,7 @@ def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
     report = Report(1, 1440, 60.0, 0.0, 20 * day, 0.0, {"readiness": 0.0}, 1, (raised,), score)
     out = io.StringIO()
 
-    Console(file=out, width=80).print(backtest_table.tables(report, 40))
+    Console(file=out, width=80).print(command.tables(report, 40))
 
     lines = out.getvalue().splitlines()
     assert "1970-01-11 00:00" in next(line for line in lines if "page_fast" in line)

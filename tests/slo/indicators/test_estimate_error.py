@@ -18,7 +18,7 @@ from triton_slo.generate import artifacts
 from triton_slo.group_status import GroupStatus
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Remarks
-from tritonwatch.tables.status_table import document
+from tritonwatch.status_table import document
 
 SCRAPES = 8 * 60
 """Of 15 s: two hours."""

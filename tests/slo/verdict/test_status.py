@@ -25,7 +25,7 @@ from triton_slo.prometheus import Prometheus, Remarks, Sample
 from triton_slo.server_access import Access
 from triton_slo.status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses, read_status
 from tritonwatch.cli import main
-from tritonwatch.tables.status_table import caveats, document, duration, rate, state, tables
+from tritonwatch.status_table import caveats, document, duration, rate, state, tables
 
 GOOD = group_labels("latency", "embedder")
 SPENT = group_labels("latency", 'evil"[red]\n\x1b[2J\u202e')

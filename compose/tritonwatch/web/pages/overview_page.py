@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from triton_slo.group_status import Forecast, GroupStatus, forecast
 from triton_slo.prometheus import Series
-from tritonwatch.tables import status_table
+from tritonwatch import status_table
 from tritonwatch.web.drawing.charts import gap
 from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
 from tritonwatch.web.queries.objective_facts import (

@@ -1,1 +1,0 @@
-"""Results of commands as tables, and the same as JSON."""
