@@ -320,7 +320,7 @@ def test_each_wrong_setting_is_named(
 
 def test_a_part_that_promtool_refuses_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a server in reach, promtool's judgement already stops wrong rules, in its own words."""
-    from tritonwatch.reloading import ReloadError, check
+    from tritonwatch.commands.reload import ReloadError, check
 
     assert shutil.which("promtool"), "make tools installs it"
     with pytest.raises(ReloadError, match="promtool refuses the new files") as refusal:

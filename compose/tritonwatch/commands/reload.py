@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
+import yaml
+
+from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from tritonwatch import access, output
+from tritonwatch.command_error import CommandError
 from tritonwatch.generation import by_path, generated
 from tritonwatch.parser import declare
 from tritonwatch.project import Reloading
-from tritonwatch.reloading import CHECKERS, check, write_and_load
 
 EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
@@ -19,6 +27,16 @@ EXAMPLE = (
 )
 OPTIONS = Reloading
 EXIT_CODES = {0: "the new files are loaded", 1: "failed; the old files stay loaded"}
+
+CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "promtool": (("check", "rules"), "rules/*.yml"),
+    "amtool": (("check-config",), "alertmanager/alertmanager.yml"),
+}
+"""Program -> its arguments and the files it checks."""
+_CHECK_SECONDS = 120
+_DEFINING = ("name", "query", "duration", "keepFiringFor", "labels", "annotations")
+_Rules = Mapping[str, list[dict[str, Any]]]
+"""Rules by the name of their group, as Prometheus shows them."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,3 +61,130 @@ def run(args: argparse.Namespace) -> int:
     servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
     return 0
+
+
+class ReloadError(CommandError):
+    """The new files are not loaded; the message has the reason, what to do, and the state of the old files."""
+
+    def __init__(
+        self, reason: object, after: str = "nothing was written; the old rules are still loaded"
+    ) -> None:
+        super().__init__(f"{reason}\n{after}")
+
+
+def check(files: Mapping[str, str]) -> list[str]:
+    """Check the files with promtool and amtool, where installed, and return which of them ran.
+
+    Raises ReloadError with their output.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritonwatch-check-") as scratch:
+        folder = Path(scratch)
+        output.write(folder, files)
+        return [name for name in CHECKERS if _run_checker(name, folder)]
+
+
+def _run_checker(name: str, folder: Path) -> bool:
+    """Return whether a checker ran, which accepted the files; False if it is not installed or has no files."""
+    program = shutil.which(name)
+    arguments, pattern = CHECKERS[name]
+    paths = sorted(folder.glob(pattern))
+    if program is None or not paths:
+        return False
+    try:
+        done = subprocess.run(
+            [program, *arguments, *map(str, paths)], capture_output=True, text=True, timeout=_CHECK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ReloadError(f"{name} could not be run: {error}") from error
+    if done.returncode != 0:
+        printed = (done.stderr + done.stdout).replace(f"{folder}/", "").strip()
+        raise ReloadError(f"{name} refuses the new files:\n{printed}")
+    return True
+
+
+def write_and_load(
+    folder: Path, files: Mapping[str, str], prometheus: ReloadableServer, alertmanager: Alertmanager | None
+) -> None:
+    """Write the files and reload both servers; on an error restore the old files and raise ReloadError.
+
+    Nothing is written while a server is unreachable, because the old files could not be loaded again either.
+    """
+    servers = [prometheus, *([alertmanager] if alertmanager else [])]
+    try:
+        for server in servers:
+            server.check_ready()
+        loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
+        before = output.existing(folder, files)
+        output.write(folder, files)
+    except UnicodeDecodeError as error:
+        raise ReloadError(
+            f"{folder} contains a file that tritonwatch did not write (not UTF-8 text); move it away"
+        ) from error
+    except (CommandError, ServerError) as error:
+        raise ReloadError(error) from error
+    try:
+        for server in servers:
+            server.reload()
+        _check_loaded(prometheus, before, files, loaded)
+    except ServerError as refusal:
+        raise ReloadError(refusal, _restore_old_files(folder, before, servers)) from refusal
+
+
+def _restore_old_files(folder: Path, before: Mapping[str, str], servers: list[ReloadableServer]) -> str:
+    try:
+        output.write(folder, before)
+    except CommandError as error:
+        return f"the old files could NOT be restored in {folder}: {error}"
+    failures = []
+    for server in servers:
+        try:
+            server.reload()
+        except ServerError as error:
+            failures.append(str(error))
+    if failures:
+        return "the old files are restored, but reloading them failed too: " + "; ".join(failures)
+    return "the old files are restored and loaded"
+
+
+def _check_loaded(
+    prometheus: ReloadableServer, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
+) -> None:
+    """Compare the loaded rules: a reload can succeed on other files than these.
+
+    Prometheus shows expressions in a form of its own, so they are not compared with the files; but where groups
+    changed in the files, one of them must have changed in Prometheus.
+    """
+    old, wanted = _written(before), _written(files)
+    loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
+    wrong = [
+        name
+        for name, group in wanted.items()
+        if sorted(rule["name"] for rule in loaded.get(name, ()))
+        != sorted(rule.get("alert") or rule["record"] for rule in group["rules"])
+    ]
+    changed = [name for name, group in wanted.items() if group != old.get(name)]
+    if not wrong and changed and all(loaded[name] == loaded_before.get(name) for name in changed):
+        wrong = changed
+    if wrong:
+        raise ServerError(
+            f"{prometheus} reloaded other files: its group {wrong[0]!r} "
+            "is not the new one; add the folder given as --out to its rule_files"
+        )
+
+
+def _written(files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {
+        group["name"]: group
+        for path, text in files.items()
+        if path.startswith("rules/")
+        for group in (yaml.safe_load(text) or {}).get("groups") or ()
+    }
+
+
+def _loaded(answer: Any) -> _Rules:
+    """Return what defines each rule, by group: without its state and the time of its evaluation."""
+    rules_by_group: dict[str, list[dict[str, Any]]] = {}
+    for group in answer["data"]["groups"]:
+        rules = [{key: rule.get(key) for key in _DEFINING} for rule in group["rules"]]
+        rules_by_group.setdefault(group["name"], []).extend(rules)
+    return rules_by_group
