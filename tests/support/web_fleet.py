@@ -22,9 +22,8 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.app import create_app
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.server import http_server
-from tritonwatch.web.sources import Addresses, Sources
+from tritonwatch.web.sources import Addresses, PrometheusReader, Sources
 
 LOOKBACK = ("--query.lookback-delta=1h",)
 """Flags of a Prometheus whose history ends with the start of the tests: they may take minutes."""

@@ -1,4 +1,4 @@
-"""The web application: its pages, files and errors."""
+"""The web application: its pages, files and errors, and the headers that every response has."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from importlib.resources import files
 from typing import Protocol
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triton_exporter.common.printable import printable
 from tritonwatch.web.pages import (
@@ -23,13 +24,9 @@ from tritonwatch.web.pages import (
     report_page,
     what_if_page,
 )
-from tritonwatch.web.parameters import ParameterError
-from tritonwatch.web.security import Secured
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
-from tritonwatch.web.urls import is_api
-
-_NOTHING: Mapping[str, str] = {}
+from tritonwatch.web.urls import ParameterError, is_api
 
 
 class Page(Protocol):
@@ -59,17 +56,18 @@ def create_app(sources: Sources) -> ASGIApp:
 
     def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        response = failure(request, error.status_code, printable(error.detail), _about(error))
+        about = {"parameter": error.name} if isinstance(error, ParameterError) else {}
+        response = failure(request, error.status_code, printable(error.detail), about)
         response.headers.update(error.headers or {})
         return response
 
     def failed(request: Request, _error: Exception) -> Response:
         # The server logs the error.
         return failure(
-            request, 500, "This page could not be made. The log of `tritonwatch web` has the reason."
+            request, 500, "This page could not be made. The log of `tritonwatch web` has the reason.", {}
         )
 
-    def failure(request: Request, status: int, reason: str, about: Mapping[str, str] = _NOTHING) -> Response:
+    def failure(request: Request, status: int, reason: str, about: Mapping[str, str]) -> Response:
         if is_api(request.url.path):
             return JSONResponse({"error": reason, **about}, status)
         response = site.page(request, "error.html", {"status": status, "reason": reason})
@@ -85,9 +83,47 @@ def create_app(sources: Sources) -> ASGIApp:
     return Secured(app)
 
 
-def _about(error: HTTPException) -> Mapping[str, str]:
-    return {"parameter": error.name} if isinstance(error, ParameterError) else _NOTHING
-
-
 def _ready(_request: Request) -> Response:
     return PlainTextResponse("ready\n")
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Content security policy: nothing from elsewhere, no script or style inside a page."""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Secured:
+    """An application whose every response has the headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, with_headers)

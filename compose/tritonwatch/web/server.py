@@ -25,9 +25,7 @@ from tritonwatch.arguments import rule_options
 from tritonwatch.bridge_incidents import bridge_of
 from tritonwatch.command_error import CommandError
 from tritonwatch.web.app import create_app
-from tritonwatch.web.readers.doctor_reader import DoctorReader
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
-from tritonwatch.web.sources import Addresses, Sources
+from tritonwatch.web.sources import Addresses, DoctorReader, PrometheusReader, Sources
 
 _LOG = logging.getLogger(__name__)
 _MAX_CONNECTIONS = 500

@@ -20,9 +20,8 @@ from triton_slo.prometheus import Prometheus, Remarks
 from triton_slo.status import read_status
 from tritonwatch import status_table
 from tritonwatch.web import urls
-from tritonwatch.web.parameters import ParameterError, asked_time
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import CachedAnswer, Sources
+from tritonwatch.web.urls import ParameterError, asked_time
 
 T = TypeVar("T")
 STATE_SYMBOLS: Mapping[str, str] = {

@@ -1,13 +1,22 @@
-"""Addresses of the pages and of other servers. Names of models are values of a query, never a part of a path."""
+"""Addresses of the pages and of other servers, and their parameters as a request has them.
+
+Names of models are values of a query, never a part of a path. An invalid parameter is answered with 400, in the same
+words on pages and in JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from triton_slo import links, names
 from triton_slo.group_status import GroupStatus
 from triton_slo.promql import regex_of
+from tritonwatch.arguments import moment
 
 TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""
@@ -56,3 +65,40 @@ def prometheus_url(base: str, query: str, span: str = "1d") -> str:
     """Return Prometheus' graph of a query; empty where a browser cannot reach Prometheus."""
     asked = {"g0.expr": query, "g0.tab": "0", "g0.range_input": span}
     return address(f"{base.rstrip('/')}/graph", asked) if base else ""
+
+
+class ParameterError(HTTPException):
+    """A parameter with an invalid value or an unknown name; the reason names the valid ones."""
+
+    def __init__(self, name: str, reason: object) -> None:
+        super().__init__(400, f"{name[:40]}: {reason}")
+        self.name = name
+
+
+def asked_time(request: Request) -> float | None:
+    """Return the Unix time in the address; None for now. A text that is not a time is answered with 400."""
+    text = request.query_params.get(TIME, "").strip()
+    if not text:
+        return None
+    try:
+        return moment(text)
+    except argparse.ArgumentTypeError as error:
+        raise ParameterError(TIME, error) from None
+
+
+def asked_choice(request: Request, name: str, choices: Sequence[str], usual: str) -> str:
+    """Return the choice in the address, else the usual one. Any other text is answered with 400."""
+    text = request.query_params.get(name, "").strip() or usual
+    if text and text not in choices:
+        raise ParameterError(
+            name, f"{text[:40]!r} is not one of {', '.join(choices)}; write for example {name}={choices[0]}"
+        )
+    return text
+
+
+def refuse_others(request: Request, *names: str) -> None:
+    """Answer 400 to a parameter that a script misspelt: without it, the answer would be to a wider question."""
+    for name in request.query_params:
+        if name not in names:
+            path, known = request.url.path, ", ".join(sorted(names))
+            raise ParameterError(name, f"{path} has no such parameter; it takes {known}")

@@ -25,9 +25,8 @@ from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.site import Site
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import PrometheusReader, Sources
 
 MODELS = 120
 HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"

@@ -20,9 +20,8 @@ from triton_slo.server_access import Access
 from tritonwatch.assistant_tool import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.site import Site
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import PrometheusReader, Sources
 
 NOWHERE = "http://127.0.0.1:9"
 

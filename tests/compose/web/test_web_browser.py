@@ -23,8 +23,7 @@ from triton_slo import names
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.objective_files import load
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import PrometheusReader, Sources
 
 pytestmark = pytest.mark.real
 INCIDENT = "/objective?slo=latency&model=ranker&version=2"

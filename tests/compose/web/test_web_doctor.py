@@ -23,7 +23,7 @@ from support.web_fleet import text_of
 from triton_exporter.doctor.finding import TritonFacts
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.cli import main
-from tritonwatch.web.readers.doctor_reader import DoctorReader
+from tritonwatch.web.sources import DoctorReader
 
 PAGE = "Settings that expose more metrics"
 

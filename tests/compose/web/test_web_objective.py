@@ -9,7 +9,7 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Series
-from tritonwatch.web.drawing.charts import Band, ChartAxis
+from tritonwatch.web.drawing import Band, ChartAxis
 from tritonwatch.web.pages.objective_charts import burn_curves
 from tritonwatch.web.pages.objective_page import _tiers, _timeline
 from tritonwatch.web.queries.group_history import EVENTS, PastSeries, spent_by_cause

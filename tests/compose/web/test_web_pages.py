@@ -38,9 +38,7 @@ from tritonwatch.bridge_incidents import BridgeAddress, recorded_incidents
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
-from tritonwatch.web.readers.bridge_reader import BridgeReader
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import BridgeReader, PrometheusReader, Sources
 from tritonwatch.web.urls import what_if_url
 from tritonwatch.web.what_if_form import bases, filled, objective
 

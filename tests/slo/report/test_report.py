@@ -36,8 +36,7 @@ from triton_slo.report.outcome import recorded_report
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.commands.init import PROJECT
-from tritonwatch.web.readers.prometheus_reader import PrometheusReader
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import PrometheusReader, Sources
 
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 """A folder to which pictures of the page are written, if it is set."""

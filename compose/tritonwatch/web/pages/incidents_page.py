@@ -20,10 +20,10 @@ from triton_alerts.bridge.text import safe_url
 from triton_exporter.common.duration import in_words, parse_seconds
 from tritonwatch.bridge_incidents import DATA_OPTION
 from tritonwatch.web import urls
-from tritonwatch.web.drawing.time_axis import TimeAxis
-from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
+from tritonwatch.web.drawing import TimeAxis
 from tritonwatch.web.site import Site
+from tritonwatch.web.sources import CachedAnswer
+from tritonwatch.web.urls import asked_choice, asked_time, refuse_others
 
 MENU = ("Incidents", "/incidents")
 LENGTHS = ("1d", "7d", "30d")

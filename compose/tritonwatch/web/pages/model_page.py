@@ -15,13 +15,12 @@ from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
 from triton_slo.prometheus import Prometheus
 from tritonwatch.web import urls
-from tritonwatch.web.drawing.charts import POINTS
-from tritonwatch.web.drawing.time_axis import TimeAxis
-from tritonwatch.web.parameters import asked_choice, asked_time
+from tritonwatch.web.drawing import POINTS, TimeAxis
 from tritonwatch.web.queries import model_facts
 from tritonwatch.web.queries.lifecycle import Timeline, read_timeline
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site
+from tritonwatch.web.sources import CachedAnswer
+from tritonwatch.web.urls import asked_choice, asked_time
 
 MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")

@@ -7,7 +7,7 @@ from triton_slo import amounts, names
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus
 from triton_slo.plan import Plan
-from tritonwatch.web.drawing.charts import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
+from tritonwatch.web.drawing import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
 from tritonwatch.web.queries.group_history import EVENTS, PastSeries
 
 _ERRORS = names.sli_error("")

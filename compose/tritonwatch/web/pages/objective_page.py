@@ -20,14 +20,14 @@ from triton_slo.indicators.sources import CAVEATS
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS
 from tritonwatch.web import urls
-from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark
+from tritonwatch.web.drawing import POINTS, Chart, ChartAxis, Mark
 from tritonwatch.web.pages.objective_charts import objective_charts
-from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.queries import group_history
 from tritonwatch.web.queries.group_history import PastSeries
 from tritonwatch.web.queries.objective_facts import ObjectiveInfo, SloAlert, objective_infos, slo_alerts
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site, banner_text, remarks_on
+from tritonwatch.web.sources import CachedAnswer
+from tritonwatch.web.urls import asked_choice, asked_time
 
 MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")

@@ -17,8 +17,7 @@ from starlette.routing import Route
 from triton_slo.group_status import Forecast, GroupStatus, forecast
 from triton_slo.prometheus import Series
 from tritonwatch import status_table
-from tritonwatch.web.drawing.charts import gap
-from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
+from tritonwatch.web.drawing import gap
 from tritonwatch.web.queries.objective_facts import (
     SPARKLINE_DAYS,
     ObjectiveInfo,
@@ -29,7 +28,7 @@ from tritonwatch.web.queries.objective_facts import (
     slo_alerts,
 )
 from tritonwatch.web.site import STATE_SYMBOLS, Site, remarks_on
-from tritonwatch.web.urls import TIME, address
+from tritonwatch.web.urls import TIME, ParameterError, address, asked_choice, asked_time, refuse_others
 
 MENU = ("Overview", "/")
 ROWS = 50

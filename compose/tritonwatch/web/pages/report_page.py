@@ -27,9 +27,9 @@ from tritonwatch.period_reports import (
     with_incidents,
 )
 from tritonwatch.web import urls
-from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader
 from tritonwatch.web.site import Site, banner_text
+from tritonwatch.web.sources import CachedAnswer, PrometheusReader
+from tritonwatch.web.urls import ParameterError, asked_time, refuse_others
 
 MENU = ("Report", "/report")
 CACHE_SECONDS = 600.0

@@ -31,10 +31,10 @@ from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
 from triton_slo.prometheus import Prometheus
 from tritonwatch.web import what_if_form
-from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
-from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader
+from tritonwatch.web.drawing import WIDTH, TimeAxis, lines
 from tritonwatch.web.site import Site
+from tritonwatch.web.sources import CachedAnswer, PrometheusReader
+from tritonwatch.web.urls import asked_choice, asked_time
 from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
 MENU = ("What if", "/what-if")

@@ -13,9 +13,8 @@ from triton_slo.indicators import indicator_class
 from triton_slo.indicators.histograms import HistogramIndicator
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, parse_selector
-from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.drawing import Band, ChartAxis, Mark
+from tritonwatch.web.sources import CachedAnswer, Sources
 
 _ERRORS = names.sli_error("")
 EVENTS = "events_per_second"

@@ -13,7 +13,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers
-from tritonwatch.web.drawing.charts import POINTS, gap
+from tritonwatch.web.drawing import POINTS, gap
 
 _SAME_LOAD_SECONDS = 120
 """Largest time between a new duration and a version becoming ready that are of the same load."""

@@ -10,8 +10,7 @@ from triton_slo import names
 from triton_slo.group_status import GroupStatus
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer
-from tritonwatch.web.sources import Sources
+from tritonwatch.web.sources import CachedAnswer, Sources
 
 SPARKLINE_DAYS = 30
 _MAX_PATTERN_CHARACTERS = 4000

@@ -1,1 +1,0 @@
-"""Charts, time axes and trees of conditions, made of values: no queries and no HTML."""
