@@ -15,10 +15,11 @@ from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
 from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.problem import Problem
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
-from tritonwatch.command_error import CommandError, EncodingError, UsageError
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
@@ -65,7 +66,15 @@ def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
 
 
 def text_of(file: Path, encoding: str = "utf-8") -> str:
-    """Return a file's text. Raises UsageError, which names the file and the reason: EncodingError if not UTF-8."""
+    """Return a file's text. Raises UsageError, which names the file and the reason."""
+    text = text_or_problem(file, encoding)
+    if isinstance(text, Problem):
+        raise UsageError(text)
+    return text
+
+
+def text_or_problem(file: Path, encoding: str = "utf-8") -> str | Problem:
+    """Return a file's text, or where it is not UTF-8. Raises UsageError if it cannot be read."""
     try:
         return file.read_text(encoding=encoding)
     except OSError as error:
@@ -73,7 +82,7 @@ def text_of(file: Path, encoding: str = "utf-8") -> str:
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         reason = f"not UTF-8 text (byte {error.start})"
-        raise EncodingError(f"{file}:{line}", reason, "save the file as UTF-8") from error
+        return Problem(f"{file}:{line}", reason, "save the file as UTF-8")
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:

@@ -17,11 +17,3 @@ class UsageError(CommandError):
 
     def __init__(self, *messages: object) -> None:
         super().__init__(*messages, code=2)
-
-
-class EncodingError(UsageError):
-    """A file is not UTF-8 text; `place` is its name and the line of the first byte that is wrong."""
-
-    def __init__(self, place: str, reason: str, fix: str) -> None:
-        super().__init__(f"{place}: {reason}; {fix}")
-        self.place, self.reason, self.fix = place, reason, fix

@@ -77,7 +77,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
     ("words", "printed"),
     [
         (["--history", "FILE"], "is not a history as `tritonwatch backtest --save` writes it"),
-        (["--history", "FILE.csv"], "FILE.csv:1: not UTF-8 text (byte 3); save the file as UTF-8"),
+        (["--history", "FILE.csv"], "FILE.csv:1: not UTF-8 text (byte 3) (fix: save the file as UTF-8)"),
         (["--history", "FILE", "--incidents", "FILE"], "FILE:1: not UTF-8 text"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "2199-01-01"], "2199-01-01 is in the future"),

@@ -30,8 +30,8 @@ from triton_slo.plan import Plan
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access
-from tritonwatch.arguments import path, seconds, text_of, yaml_files
-from tritonwatch.command_error import CommandError, EncodingError, UsageError
+from tritonwatch.arguments import path, seconds, text_or_problem, yaml_files
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Checked
 
@@ -105,10 +105,11 @@ def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
     texts: list[tuple[str, str]] = []
     unreadable: list[Problem] = []
     for file in files:
-        try:
-            texts.append((str(file), text_of(file)))
-        except EncodingError as error:
-            unreadable.append(Problem(error.place, error.reason, error.fix))
+        text = text_or_problem(file)
+        if isinstance(text, Problem):
+            unreadable.append(text)
+        else:
+            texts.append((str(file), text))
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     alerts = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
     others = {name for name, _ in rules} | {settings.file for settings in alerts}
