@@ -30,7 +30,7 @@ from triton_slo.objective.reading import read
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.local.triton import TritonServer
-from tritonwatch.web.queries.model_facts import read_phases
+from tritonwatch.web.pages.model_page import read_phases
 
 pytestmark = pytest.mark.real
 

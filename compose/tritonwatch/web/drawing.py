@@ -126,11 +126,6 @@ class Chart:
         return [(self.times[i], [curve.values[i] for curve in self.curves]) for i in chosen]
 
 
-def joined(bands: Iterable[Band]) -> tuple[Band, ...]:
-    """Return the bands in the order of their time."""
-    return tuple(sorted(bands, key=lambda band: (band.start, band.kind)))
-
-
 WIDTH = 1000.0
 """Units of a drawing's width; it is stretched to the page's."""
 _TICKS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY)

@@ -1,4 +1,4 @@
-"""Shared parts of every page: its sources, the templates, and the banner above outdated data."""
+"""Shared parts of the pages: the sources, what several pages ask, the templates, the banner above outdated data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
+from triton_slo import names
 from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.group_status import Forecast, GroupStatus
 from triton_slo.prometheus import Prometheus, Remarks
@@ -33,6 +34,29 @@ STATE_SYMBOLS: Mapping[str, str] = {
     "excluded": "–",
 }
 """State -> its symbol, which differs from the others without the colour, too."""
+_INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.RECORDED_HERE}}}'
+_ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveInfo:
+    """The owner, description and window in an objective's file, as Prometheus has recorded them."""
+
+    owner: str = ""
+    description: str = ""
+    window: str = ""
+    period_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SloAlert:
+    """An alert about an objective, which is firing or pending."""
+
+    name: str
+    state: str
+    severity: str
+    tier: str
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,53 @@ class Site:
             return read_status(prometheus, at)
 
         return self.sources.reader.ask(("status", at), read, ())
+
+    def objective_infos(self, at: float | None) -> CachedAnswer[Mapping[str, ObjectiveInfo]]:
+        """Return the recorded owner, description and window of each objective, by its name."""
+
+        def read(prometheus: Prometheus) -> Mapping[str, ObjectiveInfo]:
+            infos: dict[str, Mapping[str, str]] = {}
+            days: dict[str, float] = {}
+            for sample in prometheus.instant(_INFO, at):
+                slo = sample.labels.get(names.SLO, "")
+                if sample.labels.get("__name__") == names.INFO:
+                    infos[slo] = sample.labels
+                else:
+                    days[slo] = sample.value
+            return {
+                slo: ObjectiveInfo(
+                    info.get(names.OWNER, ""),
+                    info.get("description", ""),
+                    info.get("window", ""),
+                    days.get(slo),
+                )
+                for slo in infos.keys() | days.keys()
+                for info in [infos.get(slo, {})]
+            }
+
+        return self.sources.reader.ask(("objective infos", at), read, {})
+
+    def slo_alerts(self, at: float | None) -> CachedAnswer[tuple[SloAlert, ...]]:
+        """Return the alerts of all objectives, the most severe first."""
+
+        def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
+            alerts = [
+                SloAlert(
+                    labels.get("alertname", ""),
+                    labels.get("alertstate", ""),
+                    labels.get(names.SEVERITY, ""),
+                    labels.get(names.TIER, ""),
+                    labels,
+                )
+                for labels in (sample.labels for sample in prometheus.instant(_ALERTS, at))
+            ]
+            return tuple(sorted(alerts, key=_urgency))
+
+        return self.sources.reader.ask(("slo alerts", at), read, ())
+
+
+def _urgency(alert: SloAlert) -> tuple[str, int, str, str]:
+    return alert.state, names.severity_rank(alert.severity), alert.name, alert.tier
 
 
 def _moment_of(request: Request) -> Mapping[str, str]:

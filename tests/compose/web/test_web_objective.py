@@ -10,9 +10,14 @@ from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Series
 from tritonwatch.web.drawing import Band, ChartAxis
-from tritonwatch.web.pages.objective_charts import burn_curves
-from tritonwatch.web.pages.objective_page import _tiers, _timeline
-from tritonwatch.web.queries.group_history import EVENTS, PastSeries, spent_by_cause
+from tritonwatch.web.pages.objective_page import (
+    EVENTS,
+    PastSeries,
+    _tiers,
+    _timeline,
+    burn_curves,
+    spent_by_cause,
+)
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator="errors"), Options())
 AXIS = ChartAxis(0, 100, 10)

@@ -38,9 +38,9 @@ from tritonwatch.bridge_incidents import BridgeAddress, recorded_incidents
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
+from tritonwatch.web.pages.what_if_page import asked_objective, base_objectives, filled_form
 from tritonwatch.web.sources import BridgeReader, PrometheusReader, Sources
 from tritonwatch.web.urls import what_if_url
-from tritonwatch.web.what_if_form import bases, filled, objective
 
 HOUR = 3600
 START = END - 12 * HOUR
@@ -534,9 +534,11 @@ def test_without_prometheus_nothing_is_claimed(path: str) -> None:
 def test_a_link_to_what_if_chooses_one_model(model: str) -> None:
     """For any name: a comma separates names, and a tilde begins a pattern, where people write them."""
     query = dict(parse_qsl(urlsplit(what_if_url(model, "latency")).query))
-    every = bases([Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})])
-    form = filled(query, every)
-    actual = objective(form, every["latency"])
+    every = base_objectives(
+        [Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})]
+    )
+    form = filled_form(query, every)
+    actual = asked_objective(form, every["latency"])
 
     assert isinstance(actual, Objective)
     assert [True, False] == [actual.models.includes(name) for name in (model, f"{model}b")]

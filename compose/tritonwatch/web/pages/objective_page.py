@@ -1,7 +1,11 @@
-"""One objective of one group: its budget, burn rates, causes and alert conditions."""
+"""One objective of one group: its budget, burn rates, causes and alert conditions.
+
+First the page and its charts, then the recorded history that they show.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,21 +16,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_exporter.common.duration import DAY, duration_text, parse_seconds
-from triton_slo import links, names, rules
+from triton_exporter.common.duration import DAY, duration_text, in_words, parse_seconds
+from triton_slo import amounts, links, names, rules
 from triton_slo.estimate import settled_by
+from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, forecast
+from triton_slo.indicators import indicator_class
+from triton_slo.indicators.histograms import HistogramIndicator
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.plan import Plan
-from triton_slo.prometheus import WARNS
+from triton_slo.prometheus import WARNS, Prometheus, Series
+from triton_slo.promql import Matchers, parse_selector
 from tritonwatch.web import urls
-from tritonwatch.web.drawing import POINTS, Chart, ChartAxis, Mark
-from tritonwatch.web.pages.objective_charts import objective_charts
-from tritonwatch.web.queries import group_history
-from tritonwatch.web.queries.group_history import PastSeries
-from tritonwatch.web.queries.objective_facts import ObjectiveInfo, SloAlert, objective_infos, slo_alerts
-from tritonwatch.web.site import Site, banner_text, remarks_on
-from tritonwatch.web.sources import CachedAnswer
+from tritonwatch.web.drawing import POINTS, Band, Chart, ChartAxis, Curve, Limit, Mark, Values
+from tritonwatch.web.site import ObjectiveInfo, Site, SloAlert, banner_text, remarks_on
+from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import asked_choice, asked_time
 
 MENU = None
@@ -34,6 +38,9 @@ LENGTHS = ("1h", "6h", "1d", "7d")
 """Lengths of time that the page offers, besides the objective's period."""
 _PERIOD = "period"
 _LENGTH = "1d"
+EVENTS = "events_per_second"
+_ERRORS = names.sli_error("")
+_FIRING = 'alertstate="firing"'
 _NOT_LABELS = frozenset({names.SLO, urls.TIME, urls.LAST})
 
 
@@ -94,28 +101,66 @@ class _ObjectivePage:
     def marks(self) -> tuple[Mark, ...]:
         """Deployments and firing alerts, in the order of time."""
         events = (
-            *group_history.deployments(self.answers.deployments.value),
+            *deployments(self.answers.deployments.value),
             *self.answers.states.value.alerts(),
         )
         return tuple(sorted(events, key=lambda mark: mark.at))
 
     def charts(self) -> list[Chart]:
-        """Return the charts of the page."""
-        return objective_charts(
-            self.row,
-            self.plan,
-            self.answers.budget.value,
-            self.answers.burn.value,
-            self.answers.states.value.bands(),
-            self.marks,
-        )
+        """Return the charts of the page; without a plan, those of burn rates have no limits."""
+        row, plan, burn, axis = self.row, self.plan, self.answers.burn.value, self.axis
+        budget = self.answers.budget.value
+        left = budget.axis.values(budget.named(names.PERIOD_BUDGET_REMAINING))
+        bands, marks = self.answers.states.value.bands(), self.marks
+        return [
+            Chart(
+                "budget",
+                "Error budget over the period",
+                "share",
+                budget.axis.times,
+                (
+                    # The last point is the number on the page.
+                    Curve("budget left", (*left[:-1], row.budget_left)),
+                    Curve("even pace", _even_pace(budget.axis, row), dashed=True),
+                ),
+            ),
+            Chart(
+                "burn",
+                "Burn rate by window",
+                "times",
+                axis.times,
+                tuple(burn_curves(burn, axis, row.target)),
+                tuple(
+                    Limit(f"{tier.name} {amounts.burn_rate(factor)} ({tier.long} and {tier.short})", factor)
+                    for tier in plan.objective.alerting.tiers
+                    for factor in [plan.factor(tier)]
+                )
+                if plan
+                else (),
+                bands,
+                marks,
+                log=True,
+            ),
+            Chart(
+                "events",
+                "Events per second",
+                "per second",
+                axis.times,
+                tuple(
+                    Curve(label, axis.values(burn.named(EVENTS, event=event)))
+                    for label, event in (("all", names.TOTAL), ("failed", names.ERROR))
+                ),
+                bands=bands,
+                marks=marks,
+            ),
+        ]
 
 
 def _read_page(site: Site, request: Request) -> _ObjectivePage:
     """Ask Prometheus for the values of the page. Raises HTTPException where there is no such group."""
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, (*LENGTHS, _PERIOD), _LENGTH)
-    status, infos = site.status(at), objective_infos(site.sources, at)
+    status, infos = site.status(at), site.objective_infos(at)
     row = _asked_row(request, status)
     scale = site.sources.options.time_scale
     days = infos.value.get(row.slo, ObjectiveInfo()).period_days or 30
@@ -130,12 +175,12 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     answers = _GroupAnswers(
         status,
         infos,
-        slo_alerts(site.sources, at),
-        group_history.past_budget(site.sources, row, whole),
-        group_history.past_burn(site.sources, row, axis),
-        group_history.past_states(site.sources, row, axis),
-        group_history.past_causes(site.sources, row, axis),
-        group_history.past_deployments(site.sources, row, axis),
+        site.slo_alerts(at),
+        past_budget(site.sources, row, whole),
+        past_burn(site.sources, row, axis),
+        past_states(site.sources, row, axis),
+        past_causes(site.sources, row, axis),
+        past_deployments(site.sources, row, axis),
     )
     return _ObjectivePage(site, at, last, row, answers)
 
@@ -156,7 +201,7 @@ def _asked_row(request: Request, status: CachedAnswer[tuple[GroupStatus, ...]]) 
 def _page(site: Site, request: Request) -> Response:
     values = _read_page(site, request)
     row, plan, states = values.row, values.plan, values.answers.states.value
-    durations = group_history.distribution(site.sources, row, values.at)
+    durations = distribution(site.sources, row, values.at)
     concerned = [alert for alert in values.answers.alerts.value if row.concerned_by(alert.labels)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
     context = {
@@ -168,7 +213,7 @@ def _page(site: Site, request: Request) -> Response:
         "charts": values.charts(),
         "bands": states.bands(),
         "marks": values.marks,
-        "spent_by": group_history.spent_by_cause(values.answers.causes.value, values.answers.burn.value),
+        "spent_by": spent_by_cause(values.answers.causes.value, values.answers.burn.value),
         "buckets": durations.value,
         "caveats": [(CAVEATS[source], settled_by(row, source)) for source in row.caveats],
         "tiers": _tiers(plan, firing) if plan else (),
@@ -193,7 +238,7 @@ def _page_links(values: _ObjectivePage, at: str | None) -> Mapping[str, object]:
         "grafana": urls.grafana_url(addresses.grafana, links.SLO, {names.SLO: row.slo, **of_board}),
         "prometheus": urls.prometheus_url(
             addresses.prometheus,
-            f"{names.PERIOD_BUDGET_REMAINING}{group_history.own_matchers(row)}",
+            f"{names.PERIOD_BUDGET_REMAINING}{own_matchers(row)}",
             duration_text(values.axis.end - values.axis.start),
         ),
         "runbook": links.runbook_url(values.site.sources.options, plan.objective.burn_alert) if plan else "",
@@ -223,3 +268,195 @@ def _timeline(states: PastSeries) -> list[tuple[str, list[tuple[float, float]]]]
         label = series.labels.get(names.TIER) or series.labels.get("alertname", "")
         rows.setdefault(label, []).extend(states.axis.stretches(series))
     return sorted(rows.items())
+
+
+def burn_curves(burn: PastSeries, axis: ChartAxis, target: float | None) -> list[Curve]:
+    """Return the burn rate of each recorded window, the shortest first; none if the target is unknown."""
+    if target is None:
+        return []
+    rates = {
+        series.labels["__name__"].removeprefix(_ERRORS): axis.values(series)
+        for series in burn.all_named(_ERRORS)
+    }
+    return [
+        Curve(
+            window, tuple(None if value is None else value / error_budget(target) for value in rates[window])
+        )
+        for window in sorted(rates, key=parse_seconds)
+    ]
+
+
+def _even_pace(axis: ChartAxis, row: GroupStatus) -> Values:
+    """Return the budget that would be left if it were spent evenly over the period."""
+    ends = axis.end + (row.period_ends_in_seconds or 0.0)
+    length = ends - axis.start
+    return tuple(1 - (at - axis.start) / length for at in axis.times)
+
+
+@dataclass(frozen=True, slots=True)
+class PastSeries:
+    """Recorded series of one group at the steps of an axis."""
+
+    axis: ChartAxis
+    series: tuple[Series, ...] = ()
+
+    def named(self, name: str, **labels: str) -> Series | None:
+        """Return the first series of this name with these labels; None where there is none."""
+        wanted = {"__name__": name, **labels}.items()
+        return next((series for series in self.series if wanted <= series.labels.items()), None)
+
+    def all_named(self, prefix: str) -> list[Series]:
+        """Return the series whose names begin so."""
+        return [series for series in self.series if series.labels.get("__name__", "").startswith(prefix)]
+
+    def bands(self) -> tuple[Band, ...]:
+        """Return when the group was excluded, with the reason."""
+        return tuple(
+            Band("excluded", start, end, f"excluded: {series.labels.get(names.REASON, '')}")
+            for series in self.all_named(names.SLI_EXCLUDED)
+            for start, end in self.axis.stretches(series)
+        )
+
+    def alerts(self) -> tuple[Mark, ...]:
+        """Return when alerts of the group began to fire: in the step before each mark."""
+        return tuple(
+            Mark(
+                start + self.axis.step,
+                f"{series.labels.get(names.TIER) or series.labels['alertname']} fires for {in_words(end - start)}",
+            )
+            for series in self.all_named(names.ALERTS)
+            for start, end in self.axis.stretches(series)
+        )
+
+
+def own_matchers(row: GroupStatus) -> Matchers:
+    """Return the matchers of all series of an objective and group."""
+    matchers = Matchers().equal(names.SLO, row.slo)
+    for label, value in row.group.items():
+        matchers = matchers.equal(label, value)
+    return matchers
+
+
+def recorded_name(pattern: str, matchers: Matchers) -> str:
+    """Return a selector of series by a pattern of their names."""
+    return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
+
+
+def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
+    """Return the budget over the period."""
+    return _past(sources, axis, [f"{names.PERIOD_BUDGET_REMAINING}{own_matchers(row)}"])
+
+
+def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
+    """Return the error ratios of all windows and the events per second, under the name `EVENTS`."""
+    own, window = own_matchers(row), max(1, round(max(axis.step, 300 * sources.options.time_scale)))
+    rate = f'label_replace(rate({names.COUNTER}{own}[{window}s]), "__name__", "{EVENTS}", "", "")'
+    return _past(sources, axis, [recorded_name(f"{_ERRORS}.+", own), rate])
+
+
+def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
+    """Return what exists only while it is true: alerts and excluded time."""
+    window = f"[{max(1, round(axis.step))}s]"
+    queries = [
+        f"{names.ALERTS}{own_matchers(row).also(_FIRING)}",
+        f"{names.SLI_EXCLUDED}{Matchers().equal(names.SLO, row.slo)}",
+    ]
+    if row.model:
+        unknown = Matchers().equal("alertname", names.UNKNOWN_ALERT).equal("model", row.model)
+        queries.append(f"{names.ALERTS}{unknown.also(_FIRING)}")
+    # The last sample of each step: none of them, however short it was, is missed.
+    return _past(sources, axis, [f"last_over_time({query}{window})" for query in queries])
+
+
+def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
+    """Return the shares of the causes."""
+    split = Matchers().equal(names.INDICATOR, indicator_class(row.indicator).cause_split or row.indicator)
+    group = [
+        f"{part}"
+        for label in names.GROUPING
+        if label in row.group
+        for part in Matchers().equal(label, row.group[label]).parts
+    ]
+    return _past(sources, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
+
+
+def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
+    """Return when versions of the model became ready, and when loads failed."""
+    window = f"[{max(1, round(axis.step))}s]"
+    chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
+    return _past(sources, axis, [f"last_over_time({chosen}{window})"])
+
+
+def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> CachedAnswer[PastSeries]:
+    def read(prometheus: Prometheus) -> PastSeries:
+        # One request: the series of the queries differ in name or labels.
+        return PastSeries(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
+
+    return sources.reader.ask(("past", tuple(queries), axis), read, PastSeries(axis))
+
+
+def deployments(past: PastSeries) -> tuple[Mark, ...]:
+    """Return a mark for each moment at which a version became ready, or a load failed."""
+    counts: dict[tuple[float, str], int] = defaultdict(int)
+    for series in past.series:
+        version, reason = series.labels.get("version", ""), series.labels.get(names.REASON, "")
+        failed = series.labels.get("__name__") == names.FAILED_LOADS
+        label = f"load failed: {reason}" if failed else f"version {version} became ready"
+        for start, _ in past.axis.stretches(series):
+            counts[start + past.axis.step, label] += 1
+    return tuple(
+        Mark(at, label if servers == 1 else f"{label} on {servers} servers")
+        for (at, label), servers in sorted(counts.items())
+    )
+
+
+def spent_by_cause(causes: PastSeries, burn: PastSeries) -> list[tuple[str, float]]:
+    """Return which share of the failed events each cause had, largest first.
+
+    The causes of each step count as much as the events that failed in it.
+    """
+    errors = burn.axis.values(burn.named(EVENTS, event=names.ERROR))
+    weights: dict[str, float] = defaultdict(float)
+    for series in causes.series:
+        shares = causes.axis.values(series)
+        for share, failed in zip(shares, errors, strict=True):
+            weights[series.labels.get(names.CAUSE, "")] += (share or 0.0) * (failed or 0.0)
+    whole = sum(weights.values())
+    split = [(cause, weight / whole) for cause, weight in weights.items() if weight > 0] if whole else []
+    return sorted(split, key=lambda entry: -entry[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Successful requests of the last hour between two durations (seconds), and the share up to the upper one."""
+
+    above: float
+    within: float
+    requests: float
+    share: float
+
+
+def distribution(sources: Sources, row: GroupStatus, at: float | None) -> CachedAnswer[tuple[Bucket, ...]]:
+    """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
+    measured = indicator_class(row.indicator)
+    if not issubclass(measured, HistogramIndicator):
+        return CachedAnswer((), sources.reader.now)
+    plan = sources.plans.get(row.slo)
+    matchers = Matchers(parse_selector(plan.options.selector)[0]) if plan else Matchers()
+    for label in names.GROUPING:
+        if label in row.group:
+            matchers = matchers.equal(label, row.group[label])
+    window = max(60, round(3600 * sources.options.time_scale))
+    query = f"sum by (le) (increase({measured.histogram.bucket}{matchers}[{window}s]))"
+
+    def read(prometheus: Prometheus) -> tuple[Bucket, ...]:
+        samples = prometheus.instant(query, at)
+        edges = sorted((float(each.labels["le"]), each.value) for each in samples if "le" in each.labels)
+        whole = edges[-1][1] if edges else 0.0
+        points, above, below = [], 0.0, 0.0
+        for within, count in edges if whole > 0 else ():
+            points.append(Bucket(above, within, count - below, count / whole))
+            above, below = within, count
+        return tuple(points)
+
+    return sources.reader.ask(("distribution", query, at), read, ())

@@ -14,20 +14,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from triton_exporter.common.duration import DAY
+from triton_slo import names
 from triton_slo.group_status import Forecast, GroupStatus, forecast
-from triton_slo.prometheus import Series
+from triton_slo.prometheus import Prometheus, Series
+from triton_slo.promql import Matchers, quote, regex_of
 from tritonwatch import status_table
 from tritonwatch.web.drawing import gap
-from tritonwatch.web.queries.objective_facts import (
-    SPARKLINE_DAYS,
-    ObjectiveInfo,
-    SloAlert,
-    objective_infos,
-    past_budgets,
-    row_key,
-    slo_alerts,
-)
-from tritonwatch.web.site import STATE_SYMBOLS, Site, remarks_on
+from tritonwatch.web.site import STATE_SYMBOLS, ObjectiveInfo, Site, SloAlert, remarks_on
+from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import TIME, ParameterError, address, asked_choice, asked_time, refuse_others
 
 MENU = ("Overview", "/")
@@ -36,6 +31,9 @@ ROWS = 50
 _CAVEAT = "estimated"
 """Filter for groups whose numbers have a caveat, whatever their state."""
 _ORDERS = ("up", "down")
+_SPARKLINE_DAYS = 30
+_MAX_PATTERN_CHARACTERS = 4000
+"""Characters of names in a query; many proxies refuse addresses of twice that."""
 _WIDTH, _HEIGHT = 90, 24
 """Size of a sparkline, as the template draws it."""
 
@@ -136,13 +134,17 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts = site.status(at), objective_infos(site.sources, at), slo_alerts(site.sources, at)
-    everything = [_overview_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
+    status, about, alerts = site.status(at), site.objective_infos(at), site.slo_alerts(at)
+    everything = [
+        OverviewLine(row, info, forecast(row, info.period_days))
+        for row in status.value
+        for info in [about.value.get(row.slo, ObjectiveInfo())]
+    ]
     lines = _ordered([line for line in everything if choice.includes(line)], choice)
     pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
     shown = lines[(number - 1) * ROWS : number * ROWS]
-    past = past_budgets(site.sources, [line.row for line in shown], at)
+    past = _past_budgets(site.sources, [line.row for line in shown], at)
     return site.page(
         request,
         "overview.html",
@@ -154,7 +156,7 @@ def _page(site: Site, request: Request) -> Response:
                         line,
                         alerts=tuple(alert for alert in alerts.value if line.row.concerned_by(alert.labels)),
                     ),
-                    past.value.get(row_key(line.row)),
+                    past.value.get(_row_key(line.row)),
                 )
                 for line in shown
             ],
@@ -176,8 +178,36 @@ def _page(site: Site, request: Request) -> Response:
     )
 
 
-def _overview_line(row: GroupStatus, about: ObjectiveInfo) -> OverviewLine:
-    return OverviewLine(row, about, forecast(row, about.period_days))
+_RowKey = tuple[str, names.GroupLabels]
+"""Objective and labels: one row of the status."""
+
+
+def _row_key(row: GroupStatus) -> _RowKey:
+    """Return the objective and labels that a row of the status is about."""
+    return row.slo, tuple(sorted(row.group.items()))
+
+
+def _past_budgets(
+    sources: Sources, rows: Sequence[GroupStatus], at: float | None
+) -> CachedAnswer[Mapping[_RowKey, Series]]:
+    """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
+    step = DAY * sources.options.time_scale
+    # Whole days, so that viewers of the same rows share the answer.
+    end = (sources.reader.now if at is None else at) // step * step
+    slos = regex_of(sorted({row.slo for row in rows}))
+    models = regex_of(sorted({row.model for row in rows}))
+    own = Matchers((names.RECORDED_HERE, f"{names.SLO}=~{quote(slos)}"))
+    if len(models) < _MAX_PATTERN_CHARACTERS:
+        own = own.also(f"model=~{quote(models)}")
+    query = f"{names.PERIOD_BUDGET_REMAINING}{own}"
+
+    def read(prometheus: Prometheus) -> Mapping[_RowKey, Series]:
+        ranges = prometheus.range(query, end - (_SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
+        return {
+            (series.labels.get(names.SLO, ""), names.group_of(series.labels)): series for series in ranges
+        }
+
+    return sources.reader.ask(("past budgets", query, end), read, {})
 
 
 def _ordered(lines: Sequence[OverviewLine], choice: OverviewChoice) -> list[OverviewLine]:
@@ -201,7 +231,7 @@ def _with_sparkline(line: OverviewLine, past: Series | None) -> OverviewLine:
         return line
     first, last = points[0][0], points[-1][0]
     step = (last - first) / (len(points) - 1) if len(points) > 1 else 1.0
-    begin, end = last - (SPARKLINE_DAYS - 1) * step, last + step
+    begin, end = last - (_SPARKLINE_DAYS - 1) * step, last + step
     path, before = [], -math.inf
     for at, budget in [*points, (end, line.row.budget_left)]:
         x = (at - begin) / (end - begin) * _WIDTH

@@ -1,12 +1,18 @@
-"""The page What if: the budget, pages and tickets that another objective would have had on past data."""
+"""The page What if: the budget, pages and tickets that another objective would have had on past data.
+
+First the page, then its form: what it shows, and the objective that its fields ask for.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,18 +30,19 @@ from triton_slo.backtest.what_if import (
     read_evidence,
     what_if,
 )
+from triton_slo.fields import Choice
 from triton_slo.group_status import version_name
-from triton_slo.lint import Surroundings
-from triton_slo.objective import writing
-from triton_slo.objective.model import Objective
+from triton_slo.indicators import KINDS, Indicator
+from triton_slo.indicators.histograms import TimedIndicator
+from triton_slo.lint import Surroundings, findings
+from triton_slo.objective import reading, writing
+from triton_slo.objective.model import Objective, Tier
 from triton_slo.plan import Clock
 from triton_slo.prometheus import Prometheus
-from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing import WIDTH, TimeAxis, lines
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import CachedAnswer, PrometheusReader
 from tritonwatch.web.urls import asked_choice, asked_time
-from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
 MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0
@@ -70,9 +77,9 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _page(site: Site, histories: PrometheusReader, request: Request) -> Response:
-    bases = what_if_form.bases(site.sources.objectives)
-    history = asked_choice(request, "history", tuple(HISTORIES), what_if_form.HISTORY)
-    form = replace(what_if_form.filled(request.query_params, bases), history=history)
+    bases = base_objectives(site.sources.objectives)
+    history = asked_choice(request, "history", tuple(HISTORIES), HISTORY)
+    form = replace(filled_form(request.query_params, bases), history=history)
     base = bases[form.base]
     given = request.query_params.get("base", "")
     context: dict[str, object] = {
@@ -91,14 +98,14 @@ def _page(site: Site, histories: PrometheusReader, request: Request) -> Response
         "yaml": "",
         "result": None,
         "overrides": len(base.overrides),
-        "tiers_changed": form.tiers != what_if_form.of_objective(base, form.base).tiers,
+        "tiers_changed": form.tiers != form_of(base, form.base).tiers,
     }
-    chosen = what_if_form.objective(form, base)
+    chosen = asked_objective(form, base)
     if not isinstance(chosen, Objective):
         return site.page(request, "what_if.html", context | {"problems": _problems(chosen)})
     context["yaml"] = text = writing.write([chosen])
     around = Surroundings(site.sources.options.scrape_interval_seconds, now=time.time())
-    context["mistakes"] = _problems(what_if_form.mistakes(text, around))
+    context["mistakes"] = _problems(findings(reading.read([("objective", text)]), around))
     try:
         answer = _evidence(site, histories, form, chosen, asked_time(request))
     except HistoryError as error:
@@ -218,3 +225,205 @@ def _in_doubt(group: GroupOutcome) -> bool:
 def _of(episode: Episode) -> str:
     _, model, version = episode.key
     return version_name(model, version) or "all models"
+
+
+WINDOWS = ("7d", "14d", "28d", "30d", "90d", "week", "month", "quarter")
+TARGETS = ("90", "95", "98", "99", "99.5", "99.8", "99.9", "99.95", "99.98", "99.99", "99.995", "99.999")
+"""Stops of the slider, in percent; any other number can be typed."""
+HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
+"""Lengths of the history in days."""
+HISTORY = "30d"
+_MAX_FIELD_CHARACTERS = 4000
+_FIELDS = ("name", "models", "target", "threshold", "window", "min_failures", "confidence")
+_TIER_FIELDS = ("severity", "long", "short", "spent")
+
+
+@dataclass(frozen=True, slots=True)
+class TierFields:
+    """One tier as texts: `spent` is a share of the budget in the long window (2%), or a burn rate (14.4x)."""
+
+    name: str
+    severity: str
+    long: str
+    short: str
+    spent: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfForm:
+    """All fields as texts, as they were sent or as the base has them."""
+
+    base: str
+    name: str
+    models: str
+    target: str
+    threshold: str
+    window: str
+    history: str
+    min_failures: str
+    confidence: str
+    tiers: tuple[TierFields, ...]
+
+    @property
+    def timed(self) -> bool:
+        """True if the indicator has a threshold."""
+        return bool(self.threshold)
+
+
+def base_objectives(objectives: Sequence[Objective]) -> dict[str, Objective]:
+    """Return the objectives to begin with: the given ones, then a plain one of each other kind of indicator."""
+    by_name = {own.name: own for own in objectives}
+    used = {own.indicator.kind for own in objectives}
+    for name, indicator in KINDS.items():
+        if name not in used and (plain := _default_objective(indicator)) is not None:
+            by_name.setdefault(name, plain)
+    return by_name
+
+
+def _default_objective(indicator: type[Indicator]) -> Objective | None:
+    """Return an objective of a kind with its default target; None for a kind that needs queries of the user."""
+    measured = {"kind": indicator.name()}
+    if issubclass(indicator, TimedIndicator):
+        measured["threshold"] = time_text(indicator.default_seconds)
+    name = indicator.name().replace("_", "-")
+    try:
+        return Objective.model_validate(
+            {"name": name, "target": indicator.default_target, "indicator": measured}
+        )
+    except ValidationError:
+        return None
+
+
+def filled_form(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -> WhatIfForm:
+    """Return the form for the parameters of an address; a field that is not there is as the base has it."""
+    chosen = parameters.get("base", "")
+    base = objectives.get(chosen) or next(iter(objectives.values()))
+    name = chosen if chosen in objectives else next(iter(objectives))
+    form = form_of(base, name)
+    # Fields of another base do not concern this one.
+    if parameters.get("of", name) != name:
+        return replace(form, **_given(parameters, ("models",)))
+    fields = tuple(field for field in _FIELDS if form.timed or field != "threshold")
+    tiers = [replace(tier, **_given(parameters, _TIER_FIELDS, f"{tier.name}.")) for tier in form.tiers]
+    return replace(form, **_given(parameters, fields), tiers=tuple(tiers))
+
+
+def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "") -> dict[str, Any]:
+    """Return the texts of those fields that the address has, without blanks around them."""
+    texts = {field: parameters[prefix + field] for field in fields if prefix + field in parameters}
+    # A pattern of a name may end in a blank.
+    return {
+        field: (text.lstrip() if text.startswith("~") else text.strip())[:_MAX_FIELD_CHARACTERS]
+        for field, text in texts.items()
+    }
+
+
+def form_of(original: Objective, base: str) -> WhatIfForm:
+    """Return the form as an objective fills it."""
+    alerting = original.alerting
+    calendar = original.calendar
+    return WhatIfForm(
+        base=base,
+        name=original.name,
+        models=_models_text(original.models),
+        target=_percent(original.target),
+        threshold=original.indicator.threshold_text,
+        window=calendar.calendar if calendar else original.window.nominal,
+        history=HISTORY,
+        min_failures=str(alerting.min_failures),
+        confidence=f"{100 * alerting.confidence:g}",
+        tiers=tuple(
+            TierFields(
+                tier.name,
+                alerting.severities.get(tier.name, tier.severity),
+                tier.long,
+                tier.short,
+                _spent(tier),
+            )
+            for tier in alerting.tiers
+        ),
+    )
+
+
+def _models_text(models: Choice) -> str:
+    if models.everything:
+        return "all"
+    return f"~{models.regex}" if models.regex else ", ".join(models.names or ())
+
+
+def _percent(share: float) -> str:
+    return (
+        f"{round(100 * share, 10):g}"
+        if round(100 * share, 4) == 100 * share
+        else repr(round(100 * share, 10))
+    )
+
+
+def _spent(tier: Tier) -> str:
+    return f"{tier.burn:g}x" if tier.burn is not None else f"{_percent(tier.budget or 0.0)}%"
+
+
+def asked_objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, ...]:
+    """Return the objective that a form asks for, or what is wrong with it in the words of `tritonwatch check`."""
+    text = writing.write([base]) if form == form_of(base, form.base) else _objective_yaml(form, base)
+    made = reading.read([("objective", text)])
+    return made.problems if made.problems else made.objectives[0]
+
+
+def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
+    data = writing.plain(base)
+    unchanged = form_of(base, form.base)
+    data["name"] = form.name
+    data["target"] = _percent_text(form.target)
+    if form.window != unchanged.window:
+        zone = {"timezone": base.calendar.timezone} if base.calendar else {}
+        data["window"] = {"calendar": form.window, **zone} if form.window in WINDOWS[-3:] else form.window
+    if form.models != unchanged.models:
+        data["models"] = _selection(form.models)
+    if form.threshold != unchanged.threshold:
+        indicator = data["indicator"]
+        data["indicator"] = {
+            **(indicator if isinstance(indicator, dict) else {"kind": indicator}),
+            "threshold": form.threshold,
+        }
+    alerting = dict(data.get("alerting", {}))
+    if form.tiers != unchanged.tiers:
+        alerting["tiers"] = [_tier(tier) for tier in form.tiers]
+        # The severity is in the tiers now.
+        alerting.pop("severities", None)
+    if form.min_failures != unchanged.min_failures:
+        alerting["min_failures"] = (
+            int(form.min_failures) if form.min_failures.isdecimal() else form.min_failures
+        )
+    if form.confidence != unchanged.confidence:
+        alerting["confidence"] = _percent_text(form.confidence)
+    if alerting:
+        data["alerting"] = alerting
+    return writing.dump({"objectives": [data]})
+
+
+def _percent_text(text: str) -> str:
+    """Return a percentage with its sign, which may be left out in the form."""
+    return f"{text}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else text
+
+
+def _selection(text: str) -> Any:
+    if text in ("", "all"):
+        return "all"
+    if text.startswith("~"):
+        return {"regex": text[1:]}
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _tier(fields: TierFields) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "name": fields.name,
+        "severity": fields.severity,
+        "long": fields.long,
+        "short": fields.short,
+    }
+    if burn := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*x", fields.spent):
+        parts["burn"] = float(burn[1])
+    else:
+        parts["budget"] = _percent_text(fields.spent)
+    return parts

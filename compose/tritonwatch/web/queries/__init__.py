@@ -1,1 +1,0 @@
-"""What pages ask Prometheus: facts about objectives, groups and models, as values."""
