@@ -219,7 +219,7 @@ def test_our_services_are_started_with_flags_that_exist(
 ) -> None:
     """Every flag of a service's command is in the help of the verb it runs."""
     verb, *flags = services[service]["command"]
-    assert 0 == main([verb, "--help"])
+    assert 0 == main([verb, "--help-all"])
     words = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()
 
     assert [] == [flag for flag in flags if flag.partition("=")[0] not in words]

@@ -7,6 +7,7 @@ import importlib
 import io
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -22,9 +23,9 @@ GIVEN = {
     "backtest": ["--objectives", "slo/objectives"],
     "check": ["slo/objectives"],
     "dashboards": ["write", "--per-model", "--out", "/nowhere"],
-    "generate": ["--objectives", "slo/objectives", "--out", "/nowhere"],
+    "generate": ["--objectives", "slo/objectives", "--out", "/nowhere", "--check"],
     "incidents": ["--data", "slo"],
-    "reload": ["--objectives", "slo/objectives", "--out", "/nowhere"],
+    "reload": ["--objectives", "slo/objectives", "--out", tempfile.gettempdir()],  # it is locked, and kept
 }
 """What a verb needs before it asks its Prometheus."""
 
