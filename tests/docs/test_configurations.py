@@ -26,7 +26,7 @@ def test_a_page_s_prometheus_configuration_feeds_the_rules(page: str, tmp_path: 
     (text,) = [block for block in blocks if "scrape_configs" in block]
     (tmp_path / "prometheus.yml").write_text(text)
     assert 0 == main(
-        ["generate", "--objectives", str(ROOT / "slo" / "objectives"), "--out", str(tmp_path / "out")]
+        ["generate", "--objectives", str(ROOT / "slo" / "objectives"), "--out", str(tmp_path / "generated")]
     )
 
     for promtool in promtools():
@@ -34,7 +34,7 @@ def test_a_page_s_prometheus_configuration_feeds_the_rules(page: str, tmp_path: 
             [promtool, "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True, text=True
         )
         assert 0 == done.returncode, done.stderr
-        assert "out/rules/triton-meta.yml" in done.stdout, "no rule file is read"
+        assert "generated/rules/triton-meta.yml" in done.stdout, "no rule file is read"
     config = yaml.safe_load(text)
     assert [EXPORTER_JOB] == [job["job_name"] for job in config["scrape_configs"]]
     if PAGES[page]:

@@ -100,8 +100,9 @@ def test_vmalert_counts_what_prometheus_counts(tmp_path: Path) -> None:
             shares = partial(values, url, names.sli_error("1h"))
             # The first seconds are extrapolated; the share comes near the true one as they weigh less.
             eventually(lambda: [pytest.approx(FAILING, abs=0.02)] == shares(), lambda: str(shares()))  # noqa: B023
-            grown = values(url, f'increase({names.COUNTER}{{event="total"}}[10s])')
-            assert [pytest.approx(10 * RATE, rel=0.15)] == grown
+            # A busy machine evaluates late now and then.
+            grown = partial(values, url, f'increase({names.COUNTER}{{event="total"}}[10s])')
+            eventually(lambda: [pytest.approx(10 * RATE, rel=0.15)] == grown(), lambda: str(grown()))  # noqa: B023
 
 
 def test_a_window_has_the_same_share_in_victoriametrics(tmp_path: Path) -> None:
