@@ -239,6 +239,16 @@ def receiver_options(text: str) -> dict[str, Any]:
     return {option: value for option, value in options.items() if value}
 
 
+def sends_to(loaded: str, url: str) -> bool:
+    """Return whether a configuration, as Alertmanager shows it, has the receiver of the bridge with this URL."""
+    try:
+        [bridge] = [one for one in yaml.safe_load(loaded)["receivers"] if one["name"] == BRIDGE]
+        # Alertmanager 0.26 and later do not show a URL.
+        return any(one["url"] in (url, "<secret>") for one in bridge["webhook_configs"])
+    except (yaml.YAMLError, LookupError, TypeError, ValueError):
+        return False
+
+
 def _inhibit_rule(inhibition: Inhibition) -> Block:
     return {
         "source_matchers": [_OURS, *inhibition.source],

@@ -1,8 +1,8 @@
 """The project file `tritonwatch.yaml`, and the options that several verbs read from it.
 
 It says once where the servers are, which Tritons are watched, and where alerts go. A class of options below is a part of
-it: the key of an option is its name, in the section of the class. Every verb reads the file of the working folder, or
-`--project FILE`; a flag wins over a variable, and a variable over the file.
+it: the key of an option is its name, in the section of the class. Every verb reads the file of the working folder or of
+the nearest folder above it, or `--project FILE`; a flag wins over a variable, and a variable over the file.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from triton_exporter.common.options import (
     is_web_address,
     read_file,
     single,
+    url,
     with_scheme,
 )
 from triton_slo.artifact import Options as Generated
@@ -44,9 +45,11 @@ VARIABLE = "TRITONWATCH_PROJECT"
 def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFile:
     """Return what the project file has; nothing without one. Raises ProblemsError if a named one is not there."""
     named = getattr(args, "project", None) or environment.get(VARIABLE)
-    if not named and not FILE.is_file():
+    above = [Path(), *(Path(*[".."] * up) for up in range(1, len(Path.cwd().parts)))]
+    found = next((folder / FILE for folder in above if (folder / FILE).is_file()), None)
+    if not named and found is None:
         return OptionsFile(FILE, {})
-    return read_file(Path(named or FILE), known_keys())
+    return read_file(Path(named or found or FILE), known_keys())
 
 
 def known_keys() -> set[str]:
@@ -76,7 +79,7 @@ def declare_project(parser: argparse.ArgumentParser) -> None:
         "--project",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help=f"project file (default: {FILE} in the working folder, if there is one)",
+        help=f"project file (default: {FILE} in the working folder, or the nearest folder above it)",
     )
 
 
@@ -238,9 +241,21 @@ class Links(Options):
     replaces variables such as ${model} and ${__from} (repeatable)"""
 
 
+def _webhook(bridge: str, _: Path) -> str:
+    return bridge.rstrip("/") + "/alertmanager"
+
+
 WebAddress = Annotated[str, single(lambda text: text and _web_address(text)), Form("URL")]
 Receiver = Annotated[str, single(_receiver), Form("URL")]
 Receivers = Annotated[tuple[str, ...], each(_receiver), Form("URL", repeated=True)]
+
+
+WebhookUrl = Annotated[
+    str,
+    single(_web_address),
+    Form("URL"),
+    Key("receivers.webhook_url", other="bridge.url", derive=_webhook),
+]
 
 
 class RequiredPrometheus(PrometheusAccess):
@@ -255,15 +270,21 @@ class _Receiving(Options):
     group = "receivers of alerts"
     section = "receivers"
 
-    webhook_url: Annotated[
-        str,
-        single(_web_address),
-        Form("URL"),
-        Key("receivers.webhook_url", other="bridge.url", suffix="/alertmanager"),
-    ] = ""
+    webhook_url: WebhookUrl = ""
     """URL of the bridge's webhook, to which Alertmanager sends (default: http://bridge:9096/alertmanager)"""
-    webhook_token_file: Annotated[Rare[str], single(str), Form("FILE")] = ""
-    """file with the bearer token for --webhook-url; the path is on the machine of Alertmanager"""
+    webhook_token_file: Annotated[
+        Rare[str],
+        single(str),
+        Form("PATH"),
+        # Absolute, because Alertmanager looks beside its configuration.
+        Key(
+            "receivers.webhook_token_file",
+            other="bridge.token_file",
+            derive=lambda file, folder: str((folder / file).absolute()),
+        ),
+    ] = ""
+    """file with the bearer token for --webhook-url, on the machine of Alertmanager (default: bridge.token_file of the
+    project file)"""
     fallback: Rare[Receiver] = ""
     """second receiver of alerts about the bridge and Alertmanager, in the same format as --page-to"""
     page_to: Receivers = ()
@@ -347,6 +368,15 @@ class Checked(Replay, Files):
 
     objectives: Folder = None
     """folder of objectives (YAML)"""
+    alertmanager: Annotated[
+        tuple[str, ...], each(url), Form("URL", repeated=True), Key("alertmanager.url")
+    ] = ()
+    """URL of an Alertmanager, to check that it sends to the bridge, with the same credentials as --prometheus
+    (repeat for each)"""
+    webhook_url: WebhookUrl = ""
+    """URL of the bridge's webhook, to check that a bridge receives there (default: that of bridge.url)"""
+    bridge_ca_file: Annotated[Rare[File], Key("bridge.ca_file")] = None
+    """CA certificates to trust for --webhook-url (PEM)"""
 
 
 class Incidents(PrometheusAccess):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.options import (
@@ -177,12 +178,30 @@ class SlackSettings(Options):
             yield Problem(places["channel_for"], f"{severity} has a channel already", "give one of them")
 
 
+def _address_of(bridge: str, _: Path) -> str:
+    """Return where a bridge with this URL listens: on its port, and on this machine alone where only it is meant.
+
+    A URL without a port is that of a proxy.
+    """
+    parts = urlsplit(bridge)
+    host = "127.0.0.1" if parts.hostname in (None, "localhost") else str(parts.hostname)
+    try:
+        port = parts.port
+    except ValueError:
+        return bridge  # which is not an address
+    every = "0.0.0.0"  # noqa: S104 # which needs a token
+    return f"{host if is_loopback(host) else every}:{port}" if port else "127.0.0.1:9096"
+
+
 class _Receiving(Options):
     group = "receiving from Alertmanager"
     section = "bridge"
 
-    listen: Address = ("127.0.0.1", 9096)
-    """address to receive notifications on (default: {default})"""
+    listen: Annotated[Address, Key("bridge.listen", other="bridge.url", derive=_address_of)] = (
+        "127.0.0.1",
+        9096,
+    )
+    """address to receive notifications on (default: that of bridge.url in the project file, else {default})"""
     token_file: File = None
     """file with the bearer token that Alertmanager must send"""
     tls_cert: Rare[File] = None

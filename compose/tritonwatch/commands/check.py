@@ -1,24 +1,33 @@
-"""`tritonwatch check`: mistakes in objectives, alert settings and rules that Prometheus accepts in silence."""
+"""`tritonwatch check`: mistakes that stay silent until a page is missing.
+
+In objectives, alert settings and rules that Prometheus accepts; and on the path of a page from Prometheus through
+Alertmanager to the bridge.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_alerts import alerts_file
+from triton_alerts import alertmanager, alerts_file
+from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
+from triton_alerts.bridge.receiver import PATH
 from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import llm
+from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, by_line, explained_once
-from triton_slo import signals
+from triton_exporter.exposition.parse import parse
+from triton_slo import bridge_series, signals
 from triton_slo.artifact import Options
 from triton_slo.estimate import fed_groups, is_precise_enough, uncertainties, unmeasured
 from triton_slo.group_status import group_name
@@ -29,6 +38,7 @@ from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.plan import Plan
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch import access
 from tritonwatch.arguments import path, seconds, text_or_problem, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
@@ -37,7 +47,11 @@ from tritonwatch.project import Checked
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
 OPTIONS = Checked
-EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or Prometheus did not respond"}
+EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or a server did not respond"}
+
+
+_HEARTBEAT_SECONDS = 600
+"""Age at which the bridge's last Watchdog alert, which Alertmanager sends each minute, is too old."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "retention time",
         seconds,
     )
+    add("--offline", "check the files only, and ask no server")
     add("--json", "write JSON instead of text")
 
 
@@ -68,22 +83,68 @@ def run(args: argparse.Namespace) -> int:
         )
     files = _sorted_files(named)
     live = _LiveFindings()
-    if args.prometheus:
-        try:
-            with access.connect(args) as prometheus:
-                live = _live_findings(prometheus, files.objectives, args.scrape_interval)
-        except CommandError as error:
-            if "prometheus" in args.flags:
+    undelivered: list[Problem] = []
+    if not args.offline:
+        if args.prometheus:
+            try:
+                with access.connect(args) as prometheus:
+                    live = _live_findings(prometheus, files.objectives, args.scrape_interval)
+            except UsageError:
                 raise
-            # Only the project file names it: files are checked where no Prometheus is reachable, too.
-            print(f"warning: series are not checked: {error}", file=sys.stderr)
-            args.prometheus = ""
+            except CommandError as error:
+                live = _LiveFindings(problems=[_unanswered(args, "prometheus.url", error)])
+        undelivered = list(_delivery(args))
     mistakes, hints = _findings(files, live, args)
+    mistakes += undelivered
     if args.json:
         _print_json(files, mistakes, hints)
     else:
         _print_text(files, mistakes, hints)
     return 1 if mistakes else 0
+
+
+def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
+    """Yield what is wrong on the path of a page: Alertmanager's receiver, the bridge, and its last heartbeat."""
+    reached = access.from_arguments(args, os.environ) if args.prometheus else Access("")
+    url = args.webhook_url or Options().webhook_url
+    for address in args.alertmanager:
+        server = Alertmanager(replace(reached, url=address))
+        try:
+            loaded = server.ask("GET", "/api/v2/status", lambda status: str(status["config"]["original"]))
+        except ServerError as error:
+            yield _unanswered(args, "alertmanager.url", error)
+            continue
+        if not alertmanager.sends_to(loaded, url):
+            reason = f"its configuration has no receiver {alertmanager.BRIDGE} with the URL {url}"
+            yield Problem(str(server), reason, "load the generated one: tritonwatch reload")
+    if not (args.alertmanager and args.webhook_url):
+        return
+    bridge = ReloadableServer(
+        "the bridge", Access(url.removesuffix(PATH), ca_file=str(args.bridge_ca_file or ""))
+    )
+    try:
+        page = parse(bridge.request("GET", "/metrics").content).families
+    except ServerError as error:
+        yield _unanswered(args, "bridge.url", error)
+        return
+    heartbeat = page.get(str(bridge_series.HEARTBEAT))
+    if str(bridge_series.BUILD_INFO) not in page:
+        yield _unanswered(args, "bridge.url", ServerError(f"{bridge.url} is not a bridge"))
+    elif heartbeat is None or time.time() - heartbeat.values[0] > _HEARTBEAT_SECONDS:
+        reason = "has received no Watchdog alert " + (
+            "yet" if heartbeat is None else f"since {utc_text(heartbeat.values[0])}"
+        )
+        fix = (
+            "a minute after the start of all: does Prometheus name Alertmanager under `alerting`, and the generated "
+            "rules under `rule_files`? has Alertmanager loaded the generated configuration?"
+        )
+        yield Problem(str(bridge), reason, fix)
+
+
+def _unanswered(args: argparse.Namespace, key: str, error: Exception) -> Problem:
+    given = args.project_file.given.get(key)
+    place = given.place if given else f"--{key.removesuffix('.url')}"
+    return Problem(place, str(error), "start it, or correct the address; --offline checks the files alone")
 
 
 class _SortedFiles(NamedTuple):
@@ -150,8 +211,16 @@ def _findings(
         for hint in notes(objective, partial(reading.place, objective.name), now)
     ]
     hints += [*hidden_failures(reading, around), *live.uncertain]
-    if not args.prometheus:
+    if not args.prometheus or args.offline:
         hints += needed_series(reading)
+    elif args.webhook_url and not args.alertmanager:
+        hints.append(
+            Problem(
+                "--alertmanager",
+                "is missing: whether a page reaches the bridge is not checked",
+                "name its URL",
+            )
+        )
     for settings in files.alerts:
         mistakes += [*settings.problems, *settings.findings(live.models)]
         hints += settings.notes()

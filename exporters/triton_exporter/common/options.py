@@ -52,12 +52,12 @@ class Variable(NamedTuple):
 class Key(NamedTuple):
     """A key in a file that has another name than the option, such as `prometheus.url`.
 
-    Without it in the file, the value is that of the `other` key, with `suffix` after it.
+    Without it in the file, the value is what `derive` makes of the value of the `other` key, given the file's folder.
     """
 
     path: str
     other: str = ""
-    suffix: str = ""
+    derive: Callable[[str, Path], str] = lambda value, _folder: value
 
 
 class _Rarely(NamedTuple):
@@ -231,7 +231,7 @@ class Option(NamedTuple):
     variable: Variable
     key: str
     other: str = ""
-    suffix: str = ""
+    derive: Callable[[str, Path], str] = lambda value, _folder: value
 
     @property
     def flag(self) -> str:
@@ -291,12 +291,14 @@ class Options(BaseModel):
                 continue
             declaring = next(base for base in cls.__mro__ if name in get_annotations(base))
             assert issubclass(declaring, Options)
-            key, *other = next(
+            key = next(
                 (mark for mark in field.metadata if isinstance(mark, Key)),
                 Key(".".join(filter(None, (declaring.__dict__.get("section"), name)))),
             )
             own = next((mark for mark in field.metadata if isinstance(mark, Variable)), None)
-            variable = own or Variable("TRITONWATCH_" + key.removesuffix(".url").replace(".", "_").upper())
+            variable = own or Variable(
+                "TRITONWATCH_" + key.path.removesuffix(".url").replace(".", "_").upper()
+            )
             text = str(field.description).replace("{default}", form.default_text(field.default))
             rare = any(isinstance(mark, _Rarely) for mark in field.metadata)
             found[name] = Option(
@@ -307,8 +309,9 @@ class Options(BaseModel):
                 rare,
                 declaring.__dict__.get("group", ""),
                 variable,
-                key,
-                *other,
+                key.path,
+                key.other,
+                key.derive,
             )
         return found
 
@@ -333,8 +336,8 @@ class Options(BaseModel):
             elif given := file.given.get(option.key) or file.given.get(option.other):
                 raw[name], places[name] = given.value, given.place
                 if option.key not in file.given:
-                    raw[name] = f"{given.value}{option.suffix}"
-                if option.form.metavar in ("FILE", "DIR") and isinstance(given.value, str) and given.value:
+                    raw[name] = option.derive(str(given.value), file.path.parent)
+                elif option.form.metavar in ("FILE", "DIR") and isinstance(given.value, str) and given.value:
                     raw[name] = str(file.path.parent / given.value)
         for name, field in cls.model_fields.items():
             for mark in field.metadata:

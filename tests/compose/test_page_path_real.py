@@ -1,0 +1,154 @@
+"""Test the path of a page: a real Alertmanager and a bridge find each other by the project file, and `check` sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.files import write
+from support.loopback import answering, free_ports, started
+from support.tools import alertmanagers
+from support.waiting import eventually
+from triton_alerts import alertmanager
+from triton_slo.artifact import Options
+from tritonwatch.cli import main
+
+pytestmark = pytest.mark.real
+OBJECTIVE = "name: errors\ntarget: 99%\nindicator: errors\n"
+
+
+@contextmanager
+def _alertmanager(program: Path, bridge: str, port: int, folder: Path) -> Iterator[str]:
+    """Run an Alertmanager that sends to this bridge, with the Watchdog alert of a Prometheus firing in it."""
+    write(
+        alertmanager.artifacts(Options(time_scale=1 / 360, webhook_url=f"{bridge}/alertmanager")),
+        folder,
+    )
+    command = [
+        program,
+        f"--config.file={folder / 'alertmanager' / alertmanager.FILE}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with started(command, f"{url}/-/ready", folder.with_suffix(".log")):
+        labels = {"alertname": "Watchdog", "severity": "none", "stack": "tritonwatch"}
+        ends = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+        requests.post(f"{url}/api/v2/alerts", json=[{"labels": labels, "endsAt": ends}], timeout=5)
+        yield url
+
+
+@contextmanager
+def _bridge(project: Path, url: str) -> Iterator[None]:
+    """Run a bridge as a user would: told nothing but the project file."""
+    command = [sys.executable, "-m", "tritonwatch", "bridge", "--dry-run", "--project", project]
+    with started(command, f"{url}/-/ready", project.with_suffix(".log")):
+        yield
+
+
+@pytest.mark.parametrize("program", alertmanagers(), ids=lambda path: path.parts[1])
+def test_the_port_of_the_bridge_is_said_once_and_check_follows_a_page(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed `bridge.url` moves the bridge; what Alertmanager still sends elsewhere fails `check`."""
+    old, new, port = free_ports(3)
+    monkeypatch.chdir(tmp_path)
+    Path("o.yaml").write_text(OBJECTIVE)
+    project = tmp_path / "tritonwatch.yaml"
+
+    def check() -> tuple[int, str]:
+        code = main(["check", "o.yaml"])
+        return code, capsys.readouterr().err
+
+    def wrote(bridge: int) -> str:
+        url = f"http://127.0.0.1:{bridge}"
+        project.write_text(f"bridge: {{url: {url}, data: data}}\nalertmanager: http://127.0.0.1:{port}\n")
+        return url
+
+    code, printed = check() if wrote(old) else (0, "")
+    assert 1 == code
+    assert f"tritonwatch.yaml:2: alertmanager.url: Alertmanager at http://127.0.0.1:{port} is not" in printed
+    assert f"tritonwatch.yaml:1: bridge.url: the bridge at http://127.0.0.1:{old} is not reachable" in printed
+    assert 0 == main(["check", "--offline", "o.yaml"])
+    capsys.readouterr()
+
+    with _alertmanager(program, wrote(old), port, tmp_path / "alertmanager") as url:
+        with _bridge(project, wrote(old)):
+            eventually(lambda: check()[0] == 0, "no heartbeat arrives")
+        with _bridge(project, wrote(new)):
+            code, printed = check()
+        shown = requests.get(f"{url}/api/v2/status", timeout=5).json()["config"]["original"]
+    # The new bridge has the data of the old one, and so its last heartbeat. Since 0.26 no URL is shown.
+    if f":{old}/" in shown:
+        assert 1 == code
+        assert f"has no receiver {alertmanager.BRIDGE} with the URL http://127.0.0.1:{new}/" in printed
+
+
+def test_check_names_a_bridge_that_alertmanager_does_not_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Newer Alertmanagers show no URL, so what shows a wrong one is that no heartbeat arrives."""
+    elsewhere, own, port = free_ports(3)
+    monkeypatch.chdir(tmp_path)
+    Path("o.yaml").write_text(OBJECTIVE)
+    project = tmp_path / "tritonwatch.yaml"
+    project.write_text(
+        f"bridge: {{url: http://127.0.0.1:{own}, data: d}}\nalertmanager: http://127.0.0.1:{port}\n"
+    )
+
+    with (
+        _alertmanager(alertmanagers()[-1], f"http://127.0.0.1:{elsewhere}", port, tmp_path / "alertmanager"),
+        _bridge(project, f"http://127.0.0.1:{own}"),
+    ):
+        assert 1 == main(["check", "o.yaml"])
+    assert (
+        f"the bridge at http://127.0.0.1:{own}: has received no Watchdog alert yet" in capsys.readouterr().err
+    )
+
+
+def test_check_names_what_is_no_bridge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another service at this port answers 200 to all."""
+    monkeypatch.chdir(tmp_path)
+    Path("o.yaml").write_text(OBJECTIVE)
+    with answering("hello\n") as url:
+        Path("tritonwatch.yaml").write_text(f"bridge: {{url: {url}}}\nalertmanager: {url}\n")
+        assert 1 == main(["check", "o.yaml"])
+    printed = capsys.readouterr().err
+    assert f"Alertmanager at {url} does not answer /api/v2/status as Alertmanager does" in printed
+    assert f"bridge.url: {url} is not a bridge" in printed
+
+
+def test_check_fails_where_prometheus_is_wrong_and_generate_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder below the project's, as with git: the project file of the nearest folder above is read."""
+    (port,) = free_ports(1)
+    (tmp_path / "objectives").mkdir()
+    (tmp_path / "objectives" / "o.yaml").write_text(OBJECTIVE)
+    (tmp_path / "tritonwatch.yaml").write_text(
+        f"objectives: objectives\nout: generated\nprometheus: http://127.0.0.1:{port}\n"
+    )
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "er")
+
+    assert 1 == main(["check"])
+    place = "../../tritonwatch.yaml:3: prometheus.url: "
+    assert f"{place}Prometheus at http://127.0.0.1:{port} is not reachable" in capsys.readouterr().err
+    assert 0 == main(["check", "--offline"])
+    assert 0 == main(["generate"])
+    assert "warning: names of models are not checked: Prometheus at" in capsys.readouterr().err
+    assert (tmp_path / "generated" / "rules" / "slo-errors.yml").is_file()
+    ended = subprocess.run(
+        [sys.executable, "-m", "tritonwatch", "status"], capture_output=True, text=True, timeout=60
+    )
+    assert f"Prometheus at http://127.0.0.1:{port} is not reachable" in ended.stderr
