@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from triton_exporter.catalogue import state, triton
-from triton_slo import server_access
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.server_access import Access
-from tritonwatch.command_error import CommandError, UsageError
+from triton_slo.server_access import Access, parse_header, read_secret
 from tritonwatch.project import PrometheusAccess, RequiredPrometheus
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
@@ -26,24 +25,23 @@ EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS
 
 
 def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Read files and environment into an Access to Prometheus. Raises UsageError, and ProblemsError."""
+    """Read files and environment into an Access to Prometheus. Raises ProblemsError."""
     given = RequiredPrometheus.read(vars(args), environment)
     token = _secret(given.token_file, "--token-file", environment.get(TOKEN_VARIABLE, ""))
     password = _secret(given.password_file, "--password-file", environment.get(PASSWORD_VARIABLE, ""))
     if token and given.user:
-        raise UsageError(
-            "two kinds of credentials are given; use either a bearer token (--token-file or "
-            f"{TOKEN_VARIABLE}) or --user"
-        )
+        fix = f"give either a bearer token (--token-file or {TOKEN_VARIABLE}) or --user"
+        raise ProblemsError(Problem("--user", "two kinds of credentials are given", fix))
     for name in ("ca_file", "cert_file", "key_file"):
         if (path := getattr(given, name)) and not path.is_file():
-            raise UsageError(f"--{name.replace('_', '-')} {path}: the file does not exist; name a PEM file")
+            place = f"--{name.replace('_', '-')} {path}"
+            raise ProblemsError(Problem(place, "the file does not exist", "name a PEM file"))
     return Access(
         url=given.prometheus,
         bearer=token,
         user=given.user,
         password=password,
-        headers=tuple(_header(text) for text in given.header),
+        headers=tuple(map(parse_header, given.header)),
         ca_file=str(given.ca_file or ""),
         cert_file=str(given.cert_file or ""),
         key_file=str(given.key_file or ""),
@@ -54,12 +52,12 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 @contextmanager
 def connect(args: argparse.Namespace) -> Iterator[Prometheus]:
-    """Yield a client of the Prometheus that the arguments name. Raises CommandError for the faults of both."""
+    """Yield a client of the Prometheus that the arguments name. Raises ProblemsError for the faults of both."""
     with Prometheus(from_arguments(args, os.environ)) as prometheus:
         try:
             yield prometheus
         except PrometheusError as error:
-            raise CommandError(error) from error
+            raise ProblemsError(Problem("", str(error))) from error
 
 
 def options(args: argparse.Namespace) -> list[str]:
@@ -76,23 +74,8 @@ def options(args: argparse.Namespace) -> list[str]:
     return words + (["--insecure"] if args.insecure else [])
 
 
-def _header(text: str) -> tuple[str, str]:
-    try:
-        return server_access.parse_header(text)
-    except ValueError as error:
-        raise UsageError(error) from error
-
-
 def _secret(path: Path | None, option: str, fallback: str) -> str:
     return read_secret(path, option) if path else fallback.strip()
-
-
-def read_secret(path: Path, option: str) -> str:
-    """Return the content of the file that an option names, without the blanks around it. Raises UsageError."""
-    try:
-        return server_access.read_secret(str(path), option)
-    except ValueError as error:
-        raise UsageError(error) from error
 
 
 def models(prometheus: Prometheus, query: str = EVERY_MODEL) -> frozenset[str]:

@@ -15,11 +15,10 @@ from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
 from triton_exporter.common.options import adder, parsed
-from triton_exporter.common.problem import Problem
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
@@ -55,30 +54,29 @@ def path(text: str) -> Path:
 
 
 def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
-    """Raise UsageError unless files can be written to a folder and its parts beside these objectives."""
+    """Raise ProblemsError unless files can be written to a folder and its parts beside these objectives."""
     if os.path.isfile(out):
-        raise UsageError(f"--out {out} is a file, not a folder; nothing was written; name a folder")
+        raise ProblemsError(Problem(f"--out {out}", "is a file, nothing was written", "name a folder"))
     written = [folder.resolve() for folder in (out, *(out / part for part in parts))]
     if any(objectives.resolve() in (folder, *folder.parents) for folder in written):
-        raise UsageError(
-            f"--out {out} would write into the folder of the objectives, {objectives}; choose another folder"
-        )
+        reason = f"would write into the folder of the objectives, {objectives}"
+        raise ProblemsError(Problem(f"--out {out}", reason, "choose another folder"))
 
 
 def text_of(file: Path, encoding: str = "utf-8") -> str:
-    """Return a file's text. Raises UsageError, which names the file and the reason."""
+    """Return a file's text. Raises ProblemsError, which names the file and the reason."""
     text = text_or_problem(file, encoding)
     if isinstance(text, Problem):
-        raise UsageError(text)
+        raise ProblemsError(text, code=2)
     return text
 
 
 def text_or_problem(file: Path, encoding: str = "utf-8") -> str | Problem:
-    """Return a file's text, or where it is not UTF-8. Raises UsageError if it cannot be read."""
+    """Return a file's text, or where it is not UTF-8. Raises ProblemsError if it cannot be read."""
     try:
         return file.read_text(encoding=encoding)
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from error
+        raise ProblemsError(Problem(str(file), str(error.strerror)), code=2) from error
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         reason = f"not UTF-8 text (byte {error.start})"
@@ -86,7 +84,7 @@ def text_or_problem(file: Path, encoding: str = "utf-8") -> str | Problem:
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
-    """Return each file once: as given, and *.yaml and *.yml of folders. Raises UsageError for one without any."""
+    """Return each file once: as given, and *.yaml and *.yml of folders. Raises ProblemsError for one without any."""
     files = [file for place in given for file in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
     first: dict[str, Path] = {}
     for file in files:
@@ -98,32 +96,30 @@ def _yaml_files_in(folder: Path) -> list[Path]:
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
     except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror}") from error
+        raise ProblemsError(Problem(str(folder), str(error.strerror)), code=2) from error
     if not files:
-        raise UsageError(f"folder {folder} contains no *.yaml or *.yml file; name another folder")
+        problem = Problem(f"folder {folder}", "contains no *.yaml or *.yml file", "name another folder")
+        raise ProblemsError(problem, code=2)
     return files
 
 
 def objective_texts(folder: Path) -> list[tuple[str, str]]:
-    """Return every *.yaml and *.yml of a folder as (name, text). Raises UsageError."""
+    """Return every *.yaml and *.yml of a folder as (name, text). Raises ProblemsError."""
     if not os.path.isdir(folder):
-        raise UsageError(f"--objectives {folder} is not a folder")
-    try:
-        return [(str(file), text_of(file)) for file in yaml_files([folder])]
-    except UsageError as error:
-        raise UsageError(f"cannot read the objectives: {error}") from error
+        raise ProblemsError(Problem(f"--objectives {folder}", "is not a folder"))
+    return [(str(file), text_of(file)) for file in yaml_files([folder])]
 
 
 def alert_settings(file: Path | None) -> AlertsFile:
-    """Read the file of alert settings; without one, nothing is changed. Raises UsageError."""
+    """Read the file of alert settings; without one, nothing is changed. Raises ProblemsError."""
     return alerts_file.read(str(file), text_of(file)) if file else AlertsFile()
 
 
 def tuned(file: Path | None) -> Tuning:
-    """Return the alert settings of a file without mistakes. Raises CommandError with all mistakes."""
+    """Return the alert settings of a file without mistakes. Raises ProblemsError with all mistakes."""
     settings = alert_settings(file)
     if settings.problems:
-        raise CommandError(*settings.problems)
+        raise ProblemsError(*settings.problems)
     return settings.tuning
 
 

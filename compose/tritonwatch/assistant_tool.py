@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Protocol
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.options import Options
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import ProblemsError
 from triton_slo import gate
 from tritonwatch import access
-from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser
 from tritonwatch.project import PrometheusAccess, fill
 
@@ -48,7 +48,7 @@ class AnsweringVerb(Protocol):
         """Declare the verb's arguments."""
 
     def answer(self, args: argparse.Namespace) -> JsonAnswer:
-        """Return what `--json` writes. Raises CommandError."""
+        """Return what `--json` writes. Raises ProblemsError."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
         if answer.document is None:
             raise AskError("; ".join(answer.messages) or "nothing is known")
         age = tool.age(args, answer.document)
-    except CommandError as error:
-        raise AskError("; ".join(map(printable, error.messages))) from error
+    except ProblemsError as error:
+        raise AskError("; ".join(map(printable, map(str, error.problems)))) from error
     limitations = [*answer.messages, *tool.limitations(answer.document)]
     if age is None:
         limitations.append("the age of the data is not known")
@@ -103,7 +103,7 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
 
 
 def polled_ago(args: argparse.Namespace, _document: Any) -> float | None:
-    """Return how long ago the exporter that was polled longest ago was polled. Raises CommandError."""
+    """Return how long ago the exporter that was polled longest ago was polled. Raises ProblemsError."""
     with access.connect(args) as prometheus:
         return gate.read_ages(prometheus, args.at).overall
 

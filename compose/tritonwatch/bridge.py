@@ -31,14 +31,11 @@ from triton_alerts.bridge.settings import BridgeSettings, Secret, SendingSetting
 from triton_alerts.bridge.slack_setup import sample
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.printable import without_secrets
-from triton_exporter.common.problem import Problem
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.names import SEVERITIES
 from tritonwatch import project
 
 log = logging.getLogger(__name__)
-
-_WRONG_USAGE = 2
-"""Exit code: the options, or a file that they name, cannot be used, and nothing ran."""
 
 
 class RedactingFormatter(logging.Formatter):
@@ -77,15 +74,20 @@ def _run(settings: BridgeSettings, data: Path) -> int:
             "start the newer tritonwatch version, or give a new folder as --data DIR (firing alerts "
             "are then posted again)"
         )
-        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
+        raise ProblemsError(
+            Problem(f"--data {data}", f"the database cannot be used: {error}", fix), code=1
+        ) from error
     except sqlite3.Error as error:
         fix = (
             "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
             "posts firing alerts again)"
         )
-        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
+        raise ProblemsError(
+            Problem(f"--data {data}", f"the database cannot be used: {error}", fix), code=1
+        ) from error
     except OSError as error:
-        return _complain([_unusable(error, "{}:{}".format(*settings.listen), data)])
+        problem = _unusable(error, "{}:{}".format(*settings.listen), data)
+        raise ProblemsError(problem, code=1) from error
 
 
 def _until_stopped(service: Service, settings: BridgeSettings, stop: threading.Event) -> int:
@@ -153,7 +155,9 @@ def _test(args: argparse.Namespace) -> int:
         print(
             f"{'dry run, nothing was sent; the channel is' if settings.dry_run else 'sent to'} {channel}{note}"
         )
-    return _complain(problems) if problems else 0
+    if problems:
+        raise ProblemsError(*problems, code=1)
+    return 0
 
 
 def _try_channel(settings: SendingSettings, transport: Transport, channel: str, now: float) -> None:
@@ -177,9 +181,10 @@ def _render(args: argparse.Namespace) -> int:
         notification = parse(_captured(_bytes_of(args.file)))
     except OSError as error:
         unread = Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")
-        return _complain([unread], _WRONG_USAGE)
+        raise ProblemsError(unread, code=2) from error
     except MalformedError as error:
-        return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
+        fix = "give a webhook body of Alertmanager, version 4"
+        raise ProblemsError(Problem(str(args.file), str(error), fix)) from error
     now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
     incident = merge_notification(None, notification, now).incident
     assert incident is not None
@@ -209,10 +214,8 @@ def _captured(content: bytes) -> bytes:
 
 def _log(args: argparse.Namespace) -> int:
     if not args.data.is_dir():
-        return _complain(
-            [Problem(f"--data {args.data}", "is not a folder", "the folder given to the bridge as --data")],
-            _WRONG_USAGE,
-        )
+        fix = "give the folder given to the bridge as --data"
+        raise ProblemsError(Problem(f"--data {args.data}", "is not a folder", fix))
     if not (args.data / AUDIT_FILE).exists():
         print(f"the audit log is empty: {args.data / AUDIT_FILE} does not exist yet", file=sys.stderr)
     for entry in Audit(args.data / AUDIT_FILE).read():
@@ -223,9 +226,3 @@ def _log(args: argparse.Namespace) -> int:
         when = utc_text(at) if isinstance(at, int | float) else "?"
         print(when, *(entry.get(name, "?") for name in ("incident", "who", "action", "outcome")), sep="  ")
     return 0
-
-
-def _complain(problems: list[Problem], code: int = 1) -> int:
-    for problem in problems:
-        print(f"tritonwatch bridge: {problem}", file=sys.stderr)
-    return code

@@ -19,28 +19,26 @@ from triton_alerts.bridge.incidents.history import (
 )
 from triton_alerts.bridge.receiver import INCIDENTS_PATH
 from triton_exporter.common.options import is_web_address
-from triton_slo.server_access import Access, innermost_reason, session_for
-from tritonwatch import access
-from tritonwatch.command_error import CommandError, UsageError
+from triton_exporter.common.problem import Problem, ProblemsError
+from triton_slo.server_access import Access, innermost_reason, read_secret, session_for
 
 
 def recorded_incidents(data: Path, option: str = "--data") -> list[RecordedIncident]:
-    """Return the incidents, the oldest first. Raises CommandError, which names the option that gave the folder."""
+    """Return the incidents, the oldest first. Raises ProblemsError, which names the option that gave the folder."""
+    place = f"{option} {data}"
     if not data.is_dir():
-        raise UsageError(
-            f"{option} {data} is not a folder; give the folder that the bridge was given as --data"
-        )
+        fix = "give the folder that the bridge was given as --data"
+        raise ProblemsError(Problem(place, "is not a folder", fix))
     try:
         return list_incidents(data)
     except OlderSchemaError as error:
-        raise CommandError(
-            f"{option} {data}: {error}; start the bridge of this version once on this folder, which migrates "
-            "the file"
-        ) from error
+        fix = "start the bridge of this version once on this folder, which migrates the file"
+        raise ProblemsError(Problem(place, str(error), fix), code=1) from error
     except NewerSchemaError as error:
-        raise CommandError(f"{option} {data}: {error}; use the tritonwatch of the bridge") from error
+        fix = "use the tritonwatch of the bridge"
+        raise ProblemsError(Problem(place, str(error), fix), code=1) from error
     except sqlite3.Error as error:
-        raise CommandError(f"{option} {data}: the database cannot be read: {error}") from error
+        raise ProblemsError(Problem(place, f"the database cannot be read: {error}"), code=1) from error
 
 
 _TIMEOUT_SECONDS = 5.0
@@ -51,7 +49,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 class BridgeAddress:
     """Address of a bridge, and the CA that is trusted instead of the system's.
 
-    `token` returns the bearer token, or raises CommandError; each time, so that it can be replaced.
+    `token` returns the bearer token, or raises ProblemsError; each time, so that it can be replaced.
     """
 
     url: str
@@ -60,12 +58,12 @@ class BridgeAddress:
 
 
 def incidents_of(bridge: Path | BridgeAddress, option: str) -> list[RecordedIncident]:
-    """Return the incidents, the oldest first. Raises CommandError, which names the option that gave the folder."""
+    """Return the incidents, the oldest first. Raises ProblemsError, which names the option that gave the folder."""
     return _incidents_at(bridge) if isinstance(bridge, BridgeAddress) else recorded_incidents(bridge, option)
 
 
 def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
-    where = f"the bridge at {bridge.url}"
+    place = f"the bridge at {bridge.url}"
     access = Access(bridge.url, bearer=bridge.token(), ca_file=bridge.ca_file)
     try:
         with (
@@ -82,20 +80,19 @@ def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
             for part in response.iter_content(65_536):
                 body += part
                 if len(body) > _MAX_BYTES:
-                    raise CommandError(f"{where} sends more than {_MAX_BYTES // 2**20} MiB")
+                    raise ProblemsError(Problem(place, f"sends more than {_MAX_BYTES // 2**20} MiB"))
     except requests.RequestException as error:
-        raise CommandError(f"{where} is not reachable: {innermost_reason(error)}") from error
+        raise ProblemsError(Problem(place, f"is not reachable: {innermost_reason(error)}")) from error
     if response.status_code in (401, 403):
-        raise CommandError(
-            f"{where} refuses the token (HTTP {response.status_code}); --bridge-token-file has the one of its "
-            "--token-file"
-        )
+        fix = "--bridge-token-file needs the token of its --token-file"
+        raise ProblemsError(Problem(place, f"refuses the token (HTTP {response.status_code})", fix))
+    other_version = "name a bridge of this version"
     if response.status_code != 200:
-        raise CommandError(f"{where} answers HTTP {response.status_code}; is it a bridge of this version?")
+        raise ProblemsError(Problem(place, f"answers HTTP {response.status_code}", other_version))
     try:
         return from_json(bytes(body))
     except ValueError as error:
-        raise CommandError(f"{where} does not send incidents; is it a bridge of this version?") from error
+        raise ProblemsError(Problem(place, "does not send incidents", other_version)) from error
 
 
 DATA_OPTION = "--bridge-data"
@@ -103,18 +100,19 @@ TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
 
 
 def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
-    """Return the bridge that the options or the project file name, if they do. Raises UsageError."""
+    """Return the bridge that the options or the project file name, if they do. Raises ProblemsError."""
     if args.bridge_data and not is_web_address(args.bridge_data):
         return Path(args.bridge_data)
     if args.bridge_data and args.bridge_token_file:
 
         def token() -> str:
-            return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
+            return read_secret(args.bridge_token_file, TOKEN_OPTION)
 
         token()  # a mistake is reported now
         return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))
     if "bridge_data" in args.flags:
-        raise UsageError(f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bridge's own --token-file")
+        fix = f"give the bridge's own --token-file as {TOKEN_OPTION}"
+        raise ProblemsError(Problem(DATA_OPTION, f"a URL needs {TOKEN_OPTION}", fix))
     # The project file has the URL for Alertmanager, too: what can be read without a token is the folder.
     data = args.project_file.given.get("bridge.data")
     folder = args.project_file.path.parent / str(data.value) if data else None

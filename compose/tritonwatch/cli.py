@@ -14,7 +14,6 @@ from typing import Protocol
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import ProblemsError
-from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
 
 VERBS: dict[str, str] = {
@@ -52,7 +51,7 @@ class Verb(Protocol):
         """Declare the verb's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run the verb and return its exit code. Raises CommandError."""
+        """Run the verb and return its exit code. Raises ProblemsError."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,15 +107,11 @@ def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
 
             project.fill(args, verb.OPTIONS)
         return verb.run(args)
-    except CommandError as error:
-        messages, code = error.messages, error.code
     except ProblemsError as error:
-        messages = tuple(map(str, error.problems))
-        code = 2 if any(problem.place.startswith(("--", "$")) for problem in error.problems) else 1
-    for message in messages:
-        lines = f"tritonwatch {name}: {message}".split("\n")
-        print("\n".join(map(printable, lines)), file=sys.stderr)
-    return code
+        for problem in error.problems:
+            lines = f"tritonwatch {name}: {problem}".split("\n")
+            print("\n".join(map(printable, lines)), file=sys.stderr)
+        return error.code
 
 
 def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triton_alerts import alertmanager
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import yaml_text
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
@@ -17,7 +18,6 @@ from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access
 from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
-from tritonwatch.command_error import CommandError
 from tritonwatch.project import exporter_and_triton
 
 _DEFAULTS = Options()
@@ -26,7 +26,7 @@ PARTS = ("rules", "alertmanager", "dashboards", "targets")
 
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
-    """Return every generated file. Raises CommandError, after printing the mistakes in the objectives."""
+    """Return every generated file. Raises ProblemsError with all mistakes."""
     # Imported here, because the arguments do not need grafanalib, which takes long to load.
     import triton_alerts.generate
     import triton_dashboards.generate
@@ -38,9 +38,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     settings = alert_settings(args.alerts)
     problems = (*reading.problems, *settings.problems)
     if problems:
-        for problem in problems:
-            print(problem, file=sys.stderr)
-        raise CommandError(f"{count(len(problems), 'mistake')}, nothing written")
+        raise ProblemsError(*problems, Problem("", f"{count(len(problems), 'mistake')}, nothing written"))
     models = _known_models(args) if getattr(args, "prometheus", None) else None
     around = Surroundings(args.scrape_interval, models=models, now=time.time())
     for warning in (*findings(reading, around), *settings.findings(models), *settings.notes()):
@@ -61,7 +59,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
 
 
 def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None:
-    """Raise CommandError if --out has receivers that would change because an option is not given this time."""
+    """Raise ProblemsError if --out has receivers that would change because an option is not given this time."""
     only = getattr(args, "only", None)
     [new] = [artifact for artifact in made if artifact.name == alertmanager.FILE]
     path = args.out / new.name if only else args.out / new.part / new.name
@@ -74,10 +72,9 @@ def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None
         if value != wanted.get(option) and not getattr(args, option.strip("-").replace("-", "_"))
     ]
     if lost:
-        raise CommandError(
-            f"{path} was generated with options that are missing here, and its receivers would change; nothing was "
-            f"written (fix: add {', '.join(lost)}; or delete the file to change them)"
-        )
+        reason = "was generated with options that are missing here, and its receivers would change; nothing was written"
+        fix = f"add {', '.join(lost)}; or delete the file to change them"
+        raise ProblemsError(Problem(str(path), reason, fix))
 
 
 def _known_models(args: argparse.Namespace) -> frozenset[str] | None:
@@ -85,7 +82,7 @@ def _known_models(args: argparse.Namespace) -> frozenset[str] | None:
     try:
         with access.connect(args) as prometheus:
             return access.models(prometheus) or None
-    except CommandError as error:
+    except ProblemsError as error:
         if "prometheus" in args.flags:
             raise
         # Only the project file names it: files are generated where no Prometheus is reachable, too.

@@ -11,25 +11,25 @@ from pathlib import Path
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed, printable
+from triton_exporter.common.problem import ProblemsError
 from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, group_name
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from tritonwatch import access
 from tritonwatch.arguments import at_words, objective_texts
-from tritonwatch.command_error import CommandError
 
 _MAX_NAMED = 5
 """Groups that a line names at most."""
 
 
 def load(folder: Path | None) -> tuple[Objective, ...]:
-    """Read all objectives of a folder. Raises CommandError with all mistakes; without a folder there are none."""
+    """Read all objectives of a folder. Raises ProblemsError with all mistakes; without a folder there are none."""
     if folder is None:
         return ()
     reading = read(objective_texts(folder))
     if reading.problems:
-        raise CommandError(*reading.problems)
+        raise ProblemsError(*reading.problems)
     return reading.objectives
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tritonwatch.command_error import CommandError
+from triton_exporter.common.problem import Problem, ProblemsError
 
 MANIFEST = ".tritonwatch-generated"
 """Names what the last run wrote into a folder, so that the next run deletes only files of its own."""
@@ -26,7 +26,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise CommandError(fault(folder / MANIFEST, error)) from error
+        raise ProblemsError(fault(folder / MANIFEST, error)) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,17 +50,17 @@ def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
     return lines + [f"{folder / name}: no longer generated" for name in sorted(_stale_files(folder, wanted))]
 
 
-def fault(path: Path, error: OSError) -> str:
-    """Return why something cannot be written to a path, in a line."""
+def fault(path: Path, error: OSError) -> Problem:
+    """Return why something cannot be written to a path."""
     # The nearest existing parent decides; the text of the error (`File exists`, `Not a directory`) misleads.
     for parent in path.parents:
         if os.path.isfile(parent):
-            return f"cannot write {path}: {parent} is a file, not a folder"
+            return Problem(str(path), f"cannot be written: {parent} is a file, not a folder")
     if os.path.isfile(path) and isinstance(error, FileExistsError):
-        return f"cannot write into {path}: it is a file, not a folder"
+        return Problem(str(path), "cannot be written into: it is a file, not a folder")
     if isinstance(error, FileNotFoundError):
-        return f"cannot write {path}: its folder cannot be created"
-    return f"cannot write {path}: {error.strerror}"
+        return Problem(str(path), "cannot be written: its folder cannot be created")
+    return Problem(str(path), f"cannot be written: {error.strerror}")
 
 
 def write_file(path: Path, content: str | bytes, replace: bool = False) -> None:
@@ -96,12 +96,12 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
     """Write exactly these files to a folder, and delete others that this module ever wrote there.
 
     Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
-    missing permission (CommandError) leaves the old files as they were.
+    missing permission (ProblemsError) leaves the old files as they were.
     """
     try:
         _write_files(folder, wanted)
     except OSError as error:
-        raise CommandError(fault(Path(error.filename or folder), error)) from error
+        raise ProblemsError(fault(Path(error.filename or folder), error)) from error
 
 
 def _write_files(folder: Path, wanted: Mapping[str, str]) -> None:

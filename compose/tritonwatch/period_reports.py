@@ -10,6 +10,7 @@ from pathlib import Path
 from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.service import KEEP_SECONDS
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS, Prometheus
@@ -17,7 +18,6 @@ from triton_slo.report import documents
 from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import PeriodReport, ReportedIncident, recorded_report
 from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
-from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
 
 
@@ -33,7 +33,7 @@ def period_report(
 ) -> PeriodReport:
     """Return the report of a period, of all owners or of some.
 
-    Raises PrometheusError, and CommandError where nothing was recorded or the bridge cannot be read.
+    Raises PrometheusError, and ProblemsError where nothing was recorded or the bridge cannot be read.
     """
     whole = recorded_report(prometheus, reported, now, timezone, objectives)
     report = of_owners(whole, owners)
@@ -43,15 +43,14 @@ def period_report(
 def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
     """Return the report with the objectives of these owners, without any: of all.
 
-    Raises CommandError where nothing was recorded, and on an owner that no objective has.
+    Raises ProblemsError where nothing was recorded, and on an owner that no objective has.
     """
     if reason := why_empty(report):
-        raise CommandError(reason)
+        raise ProblemsError(Problem("", reason))
     for owner in owners:
         if owner not in report.owners:
-            raise CommandError(
-                f"no objective here has the owner {owner!r}{did_you_mean(owner, report.owners)}"
-            )
+            reason = f"no objective here has the owner {owner!r}{did_you_mean(owner, report.owners)}"
+            raise ProblemsError(Problem("", reason))
     chosen = tuple(judged for judged in report.objectives if not owners or judged.owner in owners)
     return replace(report, objectives=chosen)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import requests
 
+from triton_exporter.common.problem import Problem, ProblemsError
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -35,26 +37,26 @@ class Access:
 def parse_header(text: str) -> tuple[str, str]:
     """Return name and value of `NAME: VALUE`, or of `NAME: @FILE` with the value in a file.
 
-    Raises ValueError, whose message has no value: it may be a secret.
+    Raises ProblemsError, whose message has no value: it may be a secret.
     """
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
-        raise ValueError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
-    value = read_secret(value[1:], f"--header {name}:") if value.startswith("@") else value
+        raise ProblemsError(Problem("--header", "is not a header", "write 'NAME: VALUE' or 'NAME: @FILE'"))
+    value = read_secret(Path(value[1:]), f"--header {name}:") if value.startswith("@") else value
     if "\n" in value or "\r" in value:
-        raise ValueError(f"--header {name}: a value has one line")
+        raise ProblemsError(Problem(f"--header {name}", "has more than one line"))
     return name, value
 
 
-def read_secret(path: str, option: str) -> str:
-    """Return the content of the file that an option names, without the blanks around it. Raises ValueError."""
+def read_secret(path: Path, option: str) -> str:
+    """Return the content of the file that an option names, without the blanks around it. Raises ProblemsError."""
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise ValueError(f"{option} {path}: {reason}") from error
+        raise ProblemsError(Problem(f"{option} {path}", reason)) from error
     if not text:
-        raise ValueError(f"{option} {path}: the file is empty")
+        raise ProblemsError(Problem(f"{option} {path}", "the file is empty"))
     return text
 
 

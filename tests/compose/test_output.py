@@ -11,8 +11,8 @@ import pytest
 
 from support.conversion import SLOTH
 from support.tools import ROOT
+from triton_exporter.common.problem import ProblemsError
 from tritonwatch.cli import main
-from tritonwatch.command_error import CommandError
 from tritonwatch.output import MANIFEST, drift, write, write_file
 
 OBJECTIVES = ROOT / "slo" / "objectives"
@@ -69,7 +69,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) ->
     obstacle = tmp_path / Path(blocked).parts[0]
     obstacle.write_text("a file where a folder must be")
 
-    with pytest.raises(CommandError, match="is a file, not a folder"):
+    with pytest.raises(ProblemsError, match="is a file, not a folder"):
         write(tmp_path, {"a.yml": "new", f"{blocked}/b.yml": "new"})
 
     assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)
@@ -102,7 +102,11 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "out", "message"),
     [
-        (["generate", "--objectives", str(OBJECTIVES)], "FILE", "FILE is a file, not a folder"),
+        (
+            ["generate", "--objectives", str(OBJECTIVES)],
+            "FILE",
+            "--out FILE: is a file, nothing was written (fix: name a folder)",
+        ),
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "FILE/deep",
@@ -111,14 +115,14 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "/proc/x",
-            "cannot write /proc/x: its folder cannot be created",
+            "/proc/x: cannot be written: its folder cannot be created",
         ),
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "",
             "--out: the value is empty; is a variable unset?",
         ),
-        (["dashboards", "write"], "FILE", "FILE: it is a file, not a folder"),
+        (["dashboards", "write"], "FILE", "FILE: cannot be written into: it is a file, not a folder"),
         (
             ["convert", "--from", "sloth", "slos.yaml"],
             "FILE/x",
@@ -127,7 +131,7 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         (
             ["convert", "--from", "sloth", "--force", "slos.yaml"],
             ".",
-            "cannot write --out .: it is a folder; name a file in this folder",
+            "--out .: is a folder (fix: name a file in this folder)",
         ),
     ],
 )
@@ -173,7 +177,7 @@ def test_nothing_is_written_among_the_objectives(
 
     assert 2 == main([*verb.split(), "--objectives", str(folder), "--out", out, *prometheus])
 
-    assert f"--out {out} would write into the folder of the objectives, {folder}" in capsys.readouterr().err
+    assert f"--out {out}: would write into the folder of the objectives, {folder}" in capsys.readouterr().err
     assert before == _names(tmp_path)
 
 
@@ -226,7 +230,7 @@ def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[s
 
         assert [2, 1] == codes
         assert f"tritonwatch check: {closed}: Permission denied" in printed
-        assert f"tritonwatch generate: cannot write {name}/rules: Permission denied" in printed
+        assert f"tritonwatch generate: {name}/rules: cannot be written: Permission denied" in printed
         assert [closed] == list(open_folder.iterdir())
 
 

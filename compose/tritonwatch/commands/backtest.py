@@ -18,6 +18,7 @@ from triton_exporter.common.duration import DAY, duration_text, in_words
 from triton_exporter.common.moments import local_text, utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.amounts import budget_left
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import (
@@ -50,7 +51,6 @@ from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
 from tritonwatch.arguments import add_at, seconds, text_of, whole
 from tritonwatch.assistant_tool import JsonAnswer
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.parser import declare
 from tritonwatch.project import Replay
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises CommandError."""
+    """Return what `--json` writes. Raises ProblemsError."""
     report, warnings = _replayed(args)
     return JsonAnswer(asdict(report), tuple(warnings))
 
@@ -110,9 +110,9 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
     """Return the alerts that would have fired, and warnings about the history."""
     if not (args.prometheus or args.history) or (args.history and "prometheus" in args.flags):
-        raise UsageError("give --prometheus or --history, and not both")
+        raise ProblemsError(Problem("--history", "give this or --prometheus, and not both"))
     if args.last < 2 * args.step:
-        raise UsageError("--last must be at least twice --step")
+        raise ProblemsError(Problem("--last", "must be at least twice --step"))
     _refuse_save(args.save)
     loaded = load(args.objectives or files.objectives())
     objectives = {objective.name: objective for objective in loaded}
@@ -128,9 +128,9 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         }
         warnings += _mistakes(args, [objectives[name] for name in replayed_objectives])
     except HistoryError as error:
-        raise CommandError(error) from error
+        raise ProblemsError(Problem("", str(error))) from error
     except OSError as error:
-        raise CommandError(f"{error.filename}: {error.strerror}") from error
+        raise ProblemsError(Problem(str(error.filename), str(error.strerror))) from error
     return backtest(history, replayed_objectives, incidents), warnings
 
 
@@ -155,7 +155,7 @@ def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
     try:
         return read_incidents(text_of(Path(path)))
     except IncidentError as error:
-        raise CommandError(f"--incidents {path}: {error}") from error
+        raise ProblemsError(Problem(f"--incidents {path}", str(error)), code=1) from error
 
 
 def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
@@ -165,9 +165,9 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
                 return from_csv(text_of(Path(args.history))), []
             return from_npz(Path(args.history).read_bytes()), []
         except OSError as error:
-            raise UsageError(f"--history {args.history}: {error.strerror}") from error
+            raise ProblemsError(Problem(f"--history {args.history}", str(error.strerror))) from error
         except HistoryError as error:
-            raise CommandError(f"--history {args.history}: {error}") from error
+            raise ProblemsError(Problem(f"--history {args.history}", str(error)), code=1) from error
     step = max(1.0, round(args.step))
     # On whole steps, so that two runs a moment apart ask the same questions.
     end = (time.time() if args.at is None else args.at) // step * step
@@ -178,12 +178,14 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
         try:
             history = fetch(prometheus, plans, start, end, step)
         except NoSeriesError as error:
-            raise CommandError(
-                *_remarks(prometheus),
+            problem = Problem(
+                "",
                 f"Prometheus has no events of these objectives in the last {duration_text(args.last)}: their "
-                "models had no requests, or it did not scrape the exporter; check its targets, and which models "
-                f"{args.objectives} names",
-            ) from error
+                "models had no requests, or it did not scrape the exporter",
+                f"check its targets, and which models {args.objectives} names",
+            )
+            remarks = [Problem("", remark) for remark in _remarks(prometheus)]
+            raise ProblemsError(*remarks, problem) from error
         warnings = _remarks(prometheus)
     if start > asked:
         warnings.append(
@@ -211,31 +213,27 @@ def _excluded_spans(args: argparse.Namespace, objective: Objective, history: His
         try:
             return excluded_spans(objective.exclusions, start, end)
         except LookupError as error:
-            raise CommandError(
-                f"{objective.name}: {error.args[0]}; replay this objective with --prometheus instead of "
-                "--history"
-            ) from error
+            fix = "replay this objective with --prometheus instead of --history"
+            raise ProblemsError(Problem(objective.name, str(error.args[0]), fix)) from error
     with access.connect(args) as prometheus:
         return excluded_spans(objective.exclusions, start, end, prometheus)
 
 
 def _refuse_save(path: str | None) -> None:
-    """Raise UsageError, before any query, where the history cannot be saved without a loss."""
+    """Raise ProblemsError, before any query, where the history cannot be saved without a loss."""
     if path is None:
         return
     parent = os.path.dirname(path) or "."
     if os.path.isdir(path):
-        raise UsageError(f"cannot write --save {path}: it is a folder; name a file in this folder")
+        raise ProblemsError(Problem(f"--save {path}", "is a folder", "name a file in this folder"))
     if not path.endswith((".csv", ".npz")):
-        raise UsageError(
-            f"cannot write --save {path}: the name must end in .csv or .npz; choose another file"
-        )
+        raise ProblemsError(Problem(f"--save {path}", "the name must end in .csv or .npz"))
     if os.path.lexists(path):
-        raise UsageError(f"--save {path} already exists and is not overwritten; choose another file")
+        reason = "already exists and is not overwritten"
+        raise ProblemsError(Problem(f"--save {path}", reason, "choose another file"))
     if not os.path.isdir(parent):
-        raise UsageError(
-            f"cannot write --save {path}: {parent} is not a folder; create it, or choose another"
-        )
+        reason = f"{parent} is not a folder"
+        raise ProblemsError(Problem(f"--save {path}", reason, "create it, or choose another"))
 
 
 def _save(history: History, path: str | None) -> None:
@@ -247,10 +245,8 @@ def _save(history: History, path: str | None) -> None:
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
     recorded = sorted({slo for slo, _, _ in history.keys})
     if unknown := [name for name in recorded if name not in objectives]:
-        raise CommandError(
-            f"the history contains objectives without a file: {', '.join(unknown)}; give the folder of their "
-            "files as --objectives DIR"
-        )
+        reason = f"the history contains objectives without a file: {', '.join(unknown)}"
+        raise ProblemsError(Problem("", reason, "give the folder of their files as --objectives DIR"))
     return recorded
 
 

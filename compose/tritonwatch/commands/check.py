@@ -25,7 +25,7 @@ from triton_exporter.catalogue import llm
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
-from triton_exporter.common.problem import Problem, by_line, explained_once
+from triton_exporter.common.problem import Problem, ProblemsError, by_line, explained_once
 from triton_exporter.exposition.parse import parse
 from triton_slo import bridge_series, signals
 from triton_slo.artifact import Options
@@ -41,7 +41,6 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch import access
 from tritonwatch.arguments import path, seconds, text_or_problem, yaml_files
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Checked
 
@@ -78,9 +77,8 @@ def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`."""
     named = args.files or [file for file in (args.objectives, args.alerts) if file]
     if not named:
-        raise UsageError(
-            "name a file or a folder of objectives, or write `objectives: DIR` into tritonwatch.yaml"
-        )
+        fix = "name a file or a folder of objectives, or write `objectives: DIR` into tritonwatch.yaml"
+        raise ProblemsError(Problem("", "there is nothing to check", fix), code=2)
     files = _sorted_files(named)
     live = _LiveFindings()
     undelivered: list[Problem] = []
@@ -89,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
             try:
                 with access.connect(args) as prometheus:
                     live = _live_findings(prometheus, files.objectives, args.scrape_interval)
-            except UsageError:
-                raise
-            except CommandError as error:
+            except ProblemsError as error:
+                if error.code == 2:  # wrong usage, whatever Prometheus answers
+                    raise
                 live = _LiveFindings(problems=[_unanswered(args, "prometheus.url", error)])
         undelivered = list(_delivery(args))
     mistakes, hints = _findings(files, live, args)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from triton_exporter.common.options import adder
-from triton_exporter.common.problem import Problem
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.convert import openslo, sloth
 from triton_slo.convert.parts import Entry, Ledger, documents
 from triton_slo.objective import writing
@@ -18,7 +18,6 @@ from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import output
 from tritonwatch.arguments import path, text_of, yaml_files
-from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 EXIT_CODES = {
@@ -64,38 +63,34 @@ def _window_text(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Convert the files."""
     if args.out is not None and args.out.is_dir():
-        raise UsageError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
+        raise ProblemsError(Problem(f"--out {args.out}", "is a folder", "name a file in this folder"))
     if args.out is not None and args.out.exists() and not args.force:
-        raise UsageError(
-            f"--out {args.out} already exists; choose another file, or overwrite it with --force"
-        )
+        fix = "choose another file, or overwrite it with --force"
+        raise ProblemsError(Problem(f"--out {args.out}", "already exists", fix))
     texts = [(str(file), text_of(file, "utf-8-sig")) for file in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
     _print_ledger(ledger, args, text)
     if ledger.mistakes:
-        raise CommandError(f"{count(len(ledger.mistakes), 'mistake')}, nothing written")
+        raise ProblemsError(Problem("", f"{count(len(ledger.mistakes), 'mistake')}, nothing written"))
     if not text:
-        raise CommandError("the files contain nothing that can be converted; nothing was written")
-    if args.strict and ledger.losses:
-        raise CommandError(
-            f"{count(len(set(ledger.losses)), 'field')} cannot be converted; nothing was written because of "
-            "--strict",
-            code=INCOMPLETE,
+        raise ProblemsError(
+            Problem("", "the files contain nothing that can be converted; nothing was written")
         )
+    lost = count(len(set(ledger.losses)), "field")
+    if args.strict and ledger.losses:
+        reason = f"{lost} cannot be converted; nothing was written because of --strict"
+        raise ProblemsError(Problem("", reason), code=INCOMPLETE)
     if args.out is None:
         print("" if args.json else text, end="")
     else:
         try:
             output.write_file(args.out, text, args.force)
         except OSError as error:
-            raise CommandError(output.fault(args.out, error)) from error
+            raise ProblemsError(output.fault(args.out, error)) from error
     if ledger.losses:
-        raise CommandError(
-            f"converted, but {count(len(set(ledger.losses)), 'field')} could not be converted; see the "
-            "messages above",
-            code=INCOMPLETE,
-        )
+        reason = f"converted, but {lost} could not be converted; see the messages above"
+        raise ProblemsError(Problem("", reason), code=INCOMPLETE)
     return 0
 
 

@@ -20,10 +20,11 @@ from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import models, state
 from triton_exporter.common.options import adder
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.artifact import Options
+from triton_slo.server_access import read_secret
 from tritonwatch import access, output
 from tritonwatch.arguments import check_out, tuned
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.parser import declare
 from tritonwatch.project import Dashboards
@@ -106,7 +107,7 @@ def _chosen_dashboards(args: argparse.Namespace) -> list[Dashboard]:
 def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     """Return what Prometheus knows of each model now."""
     if not args.prometheus:
-        raise UsageError("--per-model needs --prometheus URL, to list the models")
+        raise ProblemsError(Problem("--per-model", "needs --prometheus URL, to list the models"))
     with access.connect(args) as prometheus:
         samples = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
         # A model that never loaded has no configuration, and is the most interesting one.
@@ -122,10 +123,8 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         backend = "ensemble" if platform == "ensemble" else sample.labels.get("backend", "")
         backends[name] = backends.get(name) or backend
     if not versions:
-        raise CommandError(
-            f"{args.prometheus} has no model: {models.INFO} and {state.MODEL_READY} have no series; does it "
-            "scrape the exporter?"
-        )
+        reason = f"has no model: {models.INFO} and {state.MODEL_READY} have no series"
+        raise ProblemsError(Problem(args.prometheus, reason, "let it scrape the exporter"))
     return [
         per_model.ModelFacts(name, tuple(sorted(versions[name])), backends[name], name in cached)
         for name in sorted(versions)
@@ -140,7 +139,7 @@ def _list_dashboards(_args: argparse.Namespace, made: Sequence[Dashboard]) -> in
 
 def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.out is None:
-        raise UsageError("write needs --out DIR")
+        raise ProblemsError(Problem("--out", "is missing", "give --out DIR"))
     if args.objectives:
         check_out(args.out, (), args.objectives)
     folder = args.folder or FOLDER_TITLE
@@ -152,9 +151,9 @@ def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> in
 
 def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if not args.grafana:
-        raise UsageError("push needs --grafana URL")
+        raise ProblemsError(Problem("--grafana", "is missing", "give --grafana URL"))
     if args.prune and not args.per_model:
-        raise UsageError("--prune needs --per-model")
+        raise ProblemsError(Problem("--prune", "needs --per-model"))
     texts = {board.uid: dashboard_text(board) for board in made}
     with Grafana(args.grafana, _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
@@ -191,10 +190,8 @@ def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
     if stored is None:
         return ["new"]
     if stored.provisioned:
-        raise CommandError(
-            f"dashboard {uid} is provisioned from a file in this Grafana: change that file, or remove the "
-            "file and push again"
-        )
+        fix = "change that file, or remove the file and push again"
+        raise ProblemsError(Problem(f"dashboard {uid}", "is provisioned from a file in this Grafana", fix))
     moved = [f"folder: {stored.folder_uid} -> {FOLDER_UID}"] if stored.folder_uid != FOLDER_UID else []
     return moved + changes(model, stored.model)
 
@@ -212,13 +209,11 @@ def _print_changes(plan: Mapping[str, list[str]], dry_run: bool) -> None:
 
 
 def _token(path: Path | None) -> str:
-    token = access.read_secret(path, "--grafana-token-file") if path else os.environ.get(TOKEN_VARIABLE, "")
+    token = read_secret(path, "--grafana-token-file") if path else os.environ.get(TOKEN_VARIABLE, "")
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
-        given = f"--grafana-token-file {path} is not one" if path else "there is none"
-        raise UsageError(
-            f"no usable Grafana service account token: {given}; give --grafana-token-file FILE, or set "
-            f"the variable {TOKEN_VARIABLE}"
-        )
+        place = f"--grafana-token-file {path}" if path else "--grafana-token-file"
+        fix = f"give a file with the token of a service account, or set the variable {TOKEN_VARIABLE}"
+        raise ProblemsError(Problem(place, "has no usable token" if path else "is missing", fix))
     return token
 
 
@@ -294,21 +289,22 @@ class Grafana:
                 allow_redirects=False,
             )
         except requests.Timeout:
-            raise CommandError(f"{self._url} did not answer within {self._timeout:g} s") from None
+            raise ProblemsError(Problem(self._url, f"did not answer within {self._timeout:g} s")) from None
         except requests.RequestException as error:
-            raise CommandError(
-                f"cannot reach {self._url}: {type(error).__name__}; is it the right address?"
-            ) from None
+            reason = f"cannot be reached: {type(error).__name__}"
+            raise ProblemsError(Problem(self._url, reason, "check the address")) from None
         if answer.status_code == 404 and missing:
             return None
         if not answer.ok or answer.is_redirect:
-            raise CommandError(self._explain(method, path, answer))
+            raise ProblemsError(Problem("", self._explain(method, path, answer)))
         try:
             content = answer.json()
         except ValueError:
             content = None
         if not isinstance(content, dict | list):
-            raise CommandError(f"{self._url}{path} answered something that is not Grafana's JSON")
+            raise ProblemsError(
+                Problem(f"{self._url}{path}", "answered something that is not Grafana's JSON")
+            )
         return content
 
     def _explain(self, method: str, path: str, answer: requests.Response) -> str:

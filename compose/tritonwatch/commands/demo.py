@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from triton_exporter.common.options import adder, parsed
-from tritonwatch.command_error import CommandError, UsageError
+from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch.project import scale
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
@@ -44,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
     from tritonwatch.local.triton import CannotStartError
 
     if args.dir and args.dir.exists() and (not args.dir.is_dir() or any(args.dir.iterdir())):
-        raise UsageError(f"--dir {args.dir} is not an empty folder; name a new one")
+        raise ProblemsError(Problem(f"--dir {args.dir}", "is not an empty folder", "name a new one"))
     try:
         check_machine(Ports(args.port_base), args.dir or Path(tempfile.gettempdir()))
     except CannotStartError as problem:
-        raise CommandError(f"nothing was started: {problem}") from problem
+        raise ProblemsError(Problem("", f"nothing was started: {problem}")) from problem
     settings = DemoSettings(_new_folder(args.dir), args.port_base, args.time_scale, args.once)
     # A pipe has no width: the table should not be squeezed into 80 columns there.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
@@ -61,7 +61,8 @@ def _new_folder(chosen: Path | None) -> Path:
     try:
         chosen.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot create --dir {chosen}: {error.strerror}; name another folder") from error
+        reason = f"cannot be created: {error.strerror}"
+        raise ProblemsError(Problem(f"--dir {chosen}", reason, "name another folder")) from error
     return chosen.resolve()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from triton_exporter.app.settings import Settings
 from triton_exporter.common.options import NO_FILE, read_file
 from triton_exporter.common.problem import Problem, ProblemsError
-from tritonwatch.command_error import CommandError
 from tritonwatch.parser import declare
 
 _TURN_SECONDS = 0.0005
@@ -59,14 +58,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         exporter = Exporter(settings)
     except StateFileInUseError as error:
-        raise CommandError(error) from error
+        raise ProblemsError(Problem("", str(error))) from error
     except OSError as error:
-        raise CommandError(f"cannot receive traces: {error.strerror}") from error
+        raise ProblemsError(Problem("", f"cannot receive traces: {error.strerror}")) from error
     host, port = settings.listen
     try:
         server = Server(host, port, exporter.pages(), web, exporter.connections)
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise ProblemsError(Problem("", f"cannot listen on {host}:{port}: {error.strerror}")) from error
     with server:
         print(f"serving {server.url}/metrics for {settings.triton}", file=sys.stderr, flush=True)
         exporter.start()

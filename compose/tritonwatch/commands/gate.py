@@ -12,6 +12,7 @@ from typing import Literal
 
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import gate
 from triton_slo.canary import Verdict
 from triton_slo.gate import GateLimits, Judgement, ReleaseQuestion, VersionComparison, judge_release
@@ -22,7 +23,6 @@ from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, at_words, misspelt, seconds
 from tritonwatch.assistant_tool import JsonAnswer
-from tritonwatch.command_error import UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Recorded
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises CommandError."""
+    """Return what `--json` writes. Raises ProblemsError."""
     outcome, judgements, messages = _judge(args)
     return JsonAnswer(_verdict_json(outcome, judgements), tuple(messages), EXIT[outcome])
 
@@ -121,7 +121,7 @@ def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], li
 
 def _question(args: argparse.Namespace) -> ReleaseQuestion:
     if mistake := _mistake(args):
-        raise UsageError(mistake)
+        raise ProblemsError(Problem("", mistake), code=2)
     versions = None
     if args.canary is not None:
         versions = VersionComparison(

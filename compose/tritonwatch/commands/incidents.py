@@ -14,12 +14,12 @@ from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_exporter.common.duration import in_words, parse_seconds
 from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import recorded_incidents
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Incidents, PrometheusAccess
 
@@ -65,7 +65,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the subcommand."""
     if args.data is None:
-        raise UsageError("give --data DIR, the same folder as --data of the bridge")
+        fix = "give --data DIR, the same folder as --data of the bridge"
+        raise ProblemsError(Problem("--data", "is missing", fix))
     function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)
     return function(args, recorded_incidents(args.data))
 
@@ -93,7 +94,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return the list as `--json` writes it, an object for each incident. Raises CommandError."""
+    """Return the list as `--json` writes it, an object for each incident. Raises ProblemsError."""
     chosen = _recent(args, recorded_incidents(args.data), time.time())
     return JsonAnswer([summaries.as_json(record) for record in chosen])
 
@@ -126,9 +127,8 @@ def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -
             if matching
             else "not found; closed incidents are deleted after 30 days"
         )
-        raise CommandError(
-            f"incident {args.id}: {known}; see tritonwatch incidents --data {args.data} --last 30d"
-        )
+        fix = f"see tritonwatch incidents --data {args.data} --last 30d"
+        raise ProblemsError(Problem(f"incident {args.id}", known, fix))
     if args.json:
         print(json.dumps(summaries.as_json(matching[0]), ensure_ascii=False, indent=2))
     else:

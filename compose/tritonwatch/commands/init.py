@@ -17,6 +17,7 @@ from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import Url, adder
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.http.client import FetchError
 from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
@@ -25,7 +26,6 @@ from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import FILE, PrometheusAccess
 
@@ -76,7 +76,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
     settings = _Settings.read(vars(args), os.environ)
-    exists = UsageError(f"--out {args.out} already exists and is not overwritten; choose another file")
+    reason = "already exists and is not overwritten"
+    exists = ProblemsError(Problem(f"--out {args.out}", reason, "choose another file"))
     out = Path(args.out)
     if args.out != "-" and out.exists():
         raise exists
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     except FileExistsError:  # another process created it meanwhile
         raise exists from None
     except OSError as error:
-        raise CommandError(output.fault(out, error)) from error
+        raise ProblemsError(output.fault(out, error)) from error
     written, check = str(out), f"tritonwatch check {out}"
     # A folder of objectives has no other files, so that the one for the project is never among them.
     if not out.is_absolute() and out.parent != Path() and not (args.project_file.given or FILE.exists()):
@@ -104,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
 def _proposal(settings: TritonAccess, args: argparse.Namespace) -> str:
     poll = _poll(settings)
     if not poll.snapshot.index:
-        raise CommandError(f"Triton at {settings.triton} lists no models; load a model, then run init again")
+        place, fix = f"Triton at {settings.triton}", "load a model, then run init again"
+        raise ProblemsError(Problem(place, "lists no models", fix))
     measured = _measured(settings)
     origin = measured.origin
     if args.prometheus:
@@ -143,16 +145,14 @@ def _poll(settings: TritonAccess) -> _Poll:
     finally:
         client.close()
     if snapshot.api_failure == state.NOT_TRITON:
-        raise CommandError(
-            f"{url} is not a Triton ({snapshot.api_failure_text}); give --triton the URL of Triton's HTTP API"
-        )
+        reason = f"is not a Triton ({snapshot.api_failure_text})"
+        raise ProblemsError(Problem(url, reason, "give --triton the URL of Triton's HTTP API"))
     if snapshot.api_failure:
         reason = snapshot.api_failure
-        raise CommandError(f"Triton at {url} does not answer ({reason}): {what_to_check(reason)}")
+        raise ProblemsError(Problem(f"Triton at {url}", f"does not answer ({reason})", what_to_check(reason)))
     if snapshot.index is None:
-        raise CommandError(
-            f"Triton at {url} does not list its models ({failures[-1] if failures else 'no reason'})"
-        )
+        reason = f"does not list its models ({failures[-1] if failures else 'no reason'})"
+        raise ProblemsError(Problem(f"Triton at {url}", reason))
     return _Poll(snapshot, {key.model: config for key, config in snapshot.configs.items()})
 
 

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from triton_alerts.bridge.incidents.history import last_written
 from triton_exporter.common.installed_version import installed_version
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.problem_words import count
 from tritonwatch import access, objective_files
 from tritonwatch.assistant_tool import AssistantTool, polled_ago
-from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
 from tritonwatch.parser import declare
 from tritonwatch.project import Asked
@@ -40,9 +40,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         from tritonwatch.mcp_server import serve
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the package {error.name!r} is not installed; try: pip install 'tritonwatch[mcp,slo,alerts]'"
-        ) from error
+        fix = "pip install 'tritonwatch[mcp,slo,alerts]'"
+        raise ProblemsError(Problem(f"package {error.name}", "is not installed", fix), code=2) from error
     # A mistake in an option ends the command at once, not the first question.
     access.from_arguments(args, os.environ)
     objective_files.load(args.objectives)

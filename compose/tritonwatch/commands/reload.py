@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
+from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch import access, output
-from tritonwatch.command_error import CommandError
 from tritonwatch.generation import by_path, generated
 from tritonwatch.parser import declare
 from tritonwatch.project import Reloading
@@ -63,13 +63,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class ReloadError(CommandError):
+class ReloadError(ProblemsError):
     """The new files are not loaded; the message has the reason, what to do, and the state of the old files."""
 
     def __init__(
         self, reason: object, after: str = "nothing was written; the old rules are still loaded"
     ) -> None:
-        super().__init__(f"{reason}\n{after}")
+        super().__init__(Problem("", f"{reason}\n{after}"))
 
 
 def check(files: Mapping[str, str]) -> list[str]:
@@ -120,7 +120,7 @@ def write_and_load(
         raise ReloadError(
             f"{folder} contains a file that tritonwatch did not write (not UTF-8 text); move it away"
         ) from error
-    except (CommandError, ServerError) as error:
+    except (ProblemsError, ServerError) as error:
         raise ReloadError(error) from error
     try:
         for server in servers:
@@ -133,7 +133,7 @@ def write_and_load(
 def _restore_old_files(folder: Path, before: Mapping[str, str], servers: list[ReloadableServer]) -> str:
     try:
         output.write(folder, before)
-    except CommandError as error:
+    except ProblemsError as error:
         return f"the old files could NOT be restored in {folder}: {error}"
     failures = []
     for server in servers:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.objective.exclusion import time_zone
 from triton_slo.report import documents
 from triton_slo.report.events import FORMS
@@ -15,7 +16,6 @@ from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import path
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import bridge_of
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.period_reports import begun_period, formatted_report, period_report
 from tritonwatch.project import Reported
@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         output.write_file(args.out, text, replace=True)
     except OSError as error:
-        raise CommandError(output.fault(args.out, error)) from error
+        raise ProblemsError(output.fault(args.out, error)) from error
     return 0
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--format json` writes. Raises CommandError."""
+    """Return what `--format json` writes. Raises ProblemsError."""
     report = _period_report(args)
     return JsonAnswer(documents.document(report), report.warnings)
 
@@ -67,7 +67,7 @@ def _period_report(args: argparse.Namespace) -> PeriodReport:
     try:
         reported = begun_period(args.period, now, args.timezone)
     except ValueError as error:
-        raise UsageError(f"--period: {error}") from error
+        raise ProblemsError(Problem("--period", str(error))) from error
     objectives = objective_files.load(args.objectives)
     bridge = bridge_of(args)
     with access.connect(args) as prometheus:

@@ -17,6 +17,7 @@ from rich.text import Text
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.group_status import GroupStatus, burns
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
@@ -24,7 +25,6 @@ from triton_slo.status import read_status
 from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
 from tritonwatch.assistant_tool import JsonAnswer
-from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import declare
 from tritonwatch.project import Recorded
 
@@ -91,7 +91,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the status of the objectives."""
     if args.watch is not None and args.fail_on:
-        raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
+        reason = "decides an exit code, and --watch never ends"
+        raise ProblemsError(Problem("--fail-on", reason, "leave one of them out"))
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
 
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises CommandError."""
+    """Return what `--json` writes. Raises ProblemsError."""
     with access.connect(args) as prometheus:
         rows_read = _read_rows(prometheus, objective_files.load(args.objectives), args)
     at = time.time() if args.at is None else args.at
@@ -128,10 +129,10 @@ def _chosen_rows(
         if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
     ]
     if required and not chosen:
-        reason = misspelt(args, rows) or [
+        reasons = misspelt(args, rows) or [
             "no objective matches --objective and --model; run without them to list all"
         ]
-        raise CommandError("; ".join(reason))
+        raise ProblemsError(*(Problem("", text) for text in reasons))
     return chosen
 
 
@@ -181,7 +182,7 @@ def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
 def _json_line(read: Callable[[], _Reading]) -> None:
     try:
         reading = read()
-    except (CommandError, PrometheusError) as error:
+    except (ProblemsError, PrometheusError) as error:
         print(printable(f"tritonwatch status: {error}"), file=sys.stderr)
         return
     if reading.rows:
@@ -198,7 +199,7 @@ def _refreshed_screen(
         table = status_table.tables(reading.rows, args.top) if reading.rows else Text()
         messages = [Text(message, style="bold red") for message in reading.messages]
         return Group(table, *messages, Text(f"at {moment}", style="dim"))
-    except (CommandError, PrometheusError) as error:
+    except (ProblemsError, PrometheusError) as error:
         previous = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(
             previous, Text(printable(f"at {moment}: {error}; the table above is older"), style="bold red")

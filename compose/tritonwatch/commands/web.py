@@ -6,7 +6,7 @@ import argparse
 import os
 
 from triton_exporter.app.settings import DoctorSettings
-from tritonwatch.command_error import UsageError
+from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch.parser import declare
 from tritonwatch.project import Pages
 
@@ -34,5 +34,6 @@ def run(args: argparse.Namespace) -> int:
 
     given = [name for name in _DOCTOR_OPTIONS if getattr(args, name, None)]
     if given and "triton" not in given:
-        raise UsageError(f"--{given[0].replace('_', '-')} needs --triton URL, the Triton server to examine")
+        option = f"--{given[0].replace('_', '-')}"
+        raise ProblemsError(Problem(option, "needs --triton URL, the Triton server to examine"))
     return serve(args, _Doctor.read(vars(args), os.environ) if given else None)

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message
 
 from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import DoctorSettings
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.http.server import Connections, Request, Response, Server
 from triton_exporter.http.web_config import WebConfig, load_web_config
 from triton_slo.group_status import GroupStatus
@@ -23,7 +24,6 @@ from triton_slo.prometheus import Prometheus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import rule_options
 from tritonwatch.bridge_incidents import bridge_of
-from tritonwatch.command_error import CommandError
 from tritonwatch.web.app import create_app
 from tritonwatch.web.sources import Addresses, DoctorReader, PrometheusReader, Sources
 
@@ -43,8 +43,9 @@ def serve(args: argparse.Namespace, triton: DoctorSettings | None) -> int:
         try:
             server = http_server(create_app(_sources(args, prometheus, triton)), host, port, web)
         except OSError as error:
-            raise CommandError(
-                f"cannot listen on --listen {host}:{port}: {error.strerror}; choose another address"
+            reason = f"cannot be used: {error.strerror}"
+            raise ProblemsError(
+                Problem(f"--listen {host}:{port}", reason, "choose another address"), code=1
             ) from error
         with server:
             print(f"serving {server.url}/ for {args.prometheus}", file=sys.stderr, flush=True)

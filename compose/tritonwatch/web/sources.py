@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import requests
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_exporter.common.problem import ProblemsError
 from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_slo.artifact import Options
@@ -22,7 +23,6 @@ from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
-from tritonwatch.command_error import CommandError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class PrometheusReader:
 
 @dataclass(eq=False)
 class BridgeReader:
-    """Reads by `read`, which raises CommandError; safe for threads."""
+    """Reads by `read`, which raises ProblemsError; safe for threads."""
 
     read: Callable[[], list[RecordedIncident]]
     now: Callable[[], float] = time.time
@@ -152,7 +152,7 @@ class BridgeReader:
             if self.now() >= self._fresh_until:
                 try:
                     self._answer = CachedAnswer(self.read(), self.now())
-                except CommandError as error:
+                except ProblemsError as error:
                     self._answer = replace(self._answer, problem=str(error))
                 self._fresh_until = self.now() + _BRIDGE_INTERVAL_SECONDS
             return self._answer

@@ -23,7 +23,7 @@ def _file_and_line(place: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where (`file:line`, `--option` or `$VARIABLE`), what is wrong, how to fix it."""
+    """One mistake: where (`file:line`, `--option`, `$VARIABLE` or a server), what is wrong, how to fix it."""
 
     place: str
     reason: str
@@ -38,7 +38,7 @@ class Problem:
     def short(self) -> str:
         """Return the place and the reason."""
         # A token may have been given instead of its file.
-        return without_secrets(f"{self.place}: {self.reason}")
+        return without_secrets(f"{self.place}: {self.reason}" if self.place else self.reason)
 
 
 def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
@@ -52,8 +52,10 @@ def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
 
 
 class ProblemsError(ValueError):
-    """Mistakes of a user, all of them."""
+    """Why a command cannot go on, all of it; `code` is its exit code: 2 where an option or variable is wrong."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: Problem, code: int | None = None) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+        wrong_usage = any(problem.place.startswith(("--", "$")) for problem in problems)
+        self.code = code or (2 if wrong_usage else 1)

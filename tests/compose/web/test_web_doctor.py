@@ -145,8 +145,8 @@ def test_a_defect_is_not_shown_as_no_findings(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--dcgm-url=http://127.0.0.1:9400/metrics"], "--dcgm-url needs --triton URL"),
-        (["--triton-metrics=http://127.0.0.1:8002/metrics"], "--triton-metrics needs --triton URL"),
+        (["--dcgm-url=http://127.0.0.1:9400/metrics"], "--dcgm-url: needs --triton URL"),
+        (["--triton-metrics=http://127.0.0.1:8002/metrics"], "--triton-metrics: needs --triton URL"),
         (["--triton=http://u:p@t:8000"], "a URL takes no user and password"),
         (["--triton=http://t:8000", "--gpu=cuda"], "--gpu"),
     ],

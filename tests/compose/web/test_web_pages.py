@@ -30,13 +30,13 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_exporter.catalogue import models, state, triton
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.bridge_incidents import BridgeAddress, recorded_incidents
 from tritonwatch.cli import main
-from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
 from tritonwatch.web.pages.what_if_page import asked_objective, base_objectives, filled_form
 from tritonwatch.web.sources import BridgeReader, PrometheusReader, Sources
@@ -334,13 +334,13 @@ def test_a_bridge_on_another_machine_is_read_at_its_address(
 
 def test_incidents_that_were_read_stay_under_a_banner() -> None:
     """Once an interval for all viewers; the reason and the age of what is shown come with them."""
-    now, answers = [100.0], iter([["first"], CommandError("gone"), ["second"]])
+    now, answers = [100.0], iter([["first"], ProblemsError(Problem("", "gone")), ["second"]])
     calls = []
 
     def read() -> Any:
         calls.append(now[0])
         answer = next(answers)
-        if isinstance(answer, CommandError):
+        if isinstance(answer, ProblemsError):
             raise answer
         return answer
 

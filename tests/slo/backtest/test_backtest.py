@@ -407,13 +407,13 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
-        ([], 2, "give --prometheus or --history, and not both"),
+        ([], 2, "--history: give this or --prometheus, and not both"),
         (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "and not both"),
         (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
-        (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last must be at least twice --step"),
+        (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last: must be at least twice --step"),
         (["--history", "/no/such.csv"], 2, "/no/such.csv: No such file or directory"),
         (["--history", "/dev/null"], 1, "is not a history as `tritonwatch backtest --save` writes it"),
-        (["--history", "/dev/null", "--objectives", "/no/such"], 2, "/no/such is not a folder"),
+        (["--history", "/dev/null", "--objectives", "/no/such"], 2, "--objectives /no/such: is not a folder"),
     ],
 )
 def test_objectives_that_cannot_be_replayed_are_reported(
@@ -427,12 +427,12 @@ def test_objectives_that_cannot_be_replayed_are_reported(
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("precious.yaml", "precious.yaml: the name must end in .csv or .npz; choose another file"),
+        ("precious.yaml", "precious.yaml: the name must end in .csv or .npz"),
         ("", ": the name must end in .csv or .npz"),
-        ("old.csv", "old.csv already exists and is not overwritten; choose another file"),
-        ("link.npz", "link.npz already exists and is not overwritten"),
-        ("folder.npz", "folder.npz: it is a folder; name a file in this folder"),
-        ("no/such.csv", "no is not a folder; create it, or choose another"),
+        ("old.csv", "old.csv: already exists and is not overwritten (fix: choose another file)"),
+        ("link.npz", "link.npz: already exists and is not overwritten"),
+        ("folder.npz", "folder.npz: is a folder (fix: name a file in this folder)"),
+        ("no/such.csv", "no is not a folder (fix: create it, or choose another)"),
     ],
 )
 def test_a_file_that_save_must_not_write_is_refused_before_any_query(

@@ -174,10 +174,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
 
-    for out, code in (("folder", 2), ("file/out.yaml", 1)):
+    for out, code, reason in (
+        ("folder", 2, "is a folder"),
+        ("file/out.yaml", 1, "cannot be written: "),
+    ):
         words = ["convert", "--from", "openslo", str(tmp_path / "in.yaml"), "--out", str(tmp_path / out)]
         assert code == main([*words, "--force"])
-        assert "tritonwatch convert: cannot write" in capsys.readouterr().err
+        assert f"{tmp_path / out}: {reason}" in capsys.readouterr().err
     assert {"in.yaml", "folder", "file"} == {path.name for path in tmp_path.iterdir()}
 
 

@@ -139,7 +139,7 @@ def test_an_absent_triton_is_one_line_and_nothing_written(
 ) -> None:
     """Without a server no file is written."""
     assert 1 == main(["init", "--triton", "127.0.0.1:1", "--out", str(tmp_path / "o.yaml")])
-    assert "Triton at http://127.0.0.1:1 does not answer (refused)" in capsys.readouterr().err
+    assert "Triton at http://127.0.0.1:1: does not answer (refused)" in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())
 
 

@@ -246,7 +246,7 @@ def test_a_folder_without_files_is_named(
 ) -> None:
     """A folder without objectives is not a success, and the message names where there are none."""
     assert 2 == main([*verb, str(tmp_path)])
-    assert f"folder {tmp_path} contains no *.yaml or *.yml file" in capsys.readouterr().err
+    assert f"folder {tmp_path}: contains no *.yaml or *.yml file" in capsys.readouterr().err
 
 
 def test_generate_warns_as_check_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_exporter.common.problem import ProblemsError
 from triton_slo.objective.exclusion import time_zone
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import documents
 from triton_slo.report.documents import Section
 from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import RESULTS, PeriodReport, recorded_report, tally
-from tritonwatch.command_error import CommandError
 from tritonwatch.period_reports import (
     begun_period,
     formatted_report,
@@ -102,7 +102,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
     if answer.read_at is not None:
         try:
             report = _chosen_report(answer.value, incidents, chosen)
-        except CommandError as error:
+        except ProblemsError as error:
             context["missing"] = str(error)
             # The menu leads to last month, which is empty until the rules have been loaded for a month.
             code = 200 if why_empty(answer.value) else 404
@@ -123,7 +123,7 @@ def _file(site: Site, reader: PrometheusReader, request: Request, form: str) -> 
         raise HTTPException(503, answer.problem)
     try:
         report = _chosen_report(answer.value, incidents, chosen)
-    except CommandError as error:
+    except ProblemsError as error:
         raise HTTPException(404, str(error)) from error
     problems = filter(None, (banner_text([answer], site.sources.reader.now), incidents.problem))
     text = formatted_report(replace(report, warnings=(*report.warnings, *problems)), form)
@@ -170,7 +170,7 @@ def _chosen_report(
     incidents: CachedAnswer[list[RecordedIncident]],
     chosen: ReportChoice,
 ) -> PeriodReport:
-    """Return the part of a report that the address chooses. Raises CommandError if it is empty."""
+    """Return the part of a report that the address chooses. Raises ProblemsError if it is empty."""
     owners = (chosen.owner,) if chosen.owner else ()
     report = of_owners(report, owners)
     return report if incidents.read_at is None else with_incidents(report, incidents.value, owners)
