@@ -42,9 +42,5 @@ def plain(objective: Objective) -> dict[str, Any]:
 
 def _percent(ratio: float) -> str | float:
     """Return the ratio as `99.9%` where that reads back as the same number, else as a number."""
-    text = (
-        f"{round(ratio * 100, 10):g}"
-        if round(ratio * 100, 4) == ratio * 100
-        else repr(round(ratio * 100, 10))
-    )
+    text = f"{ratio * 100:.10f}".rstrip("0").rstrip(".")
     return f"{text}%" if round(float(text) / 100, 12) == ratio else ratio
