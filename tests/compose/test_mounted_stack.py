@@ -16,7 +16,7 @@ from support.loopback import Handler, answering
 from support.slack.server import SlackServer
 from support.slack.workspace import Workspace
 from support.stack.mounted_stack import MountedStack
-from support.tools import alertmanagers, prometheuses
+from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
@@ -66,7 +66,7 @@ def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("prometheus", "alertmanager"), VERSIONS)
+@pytest.mark.parametrize(("prometheus", "alertmanager"), newest(VERSIONS))
 def test_an_alert_reaches_slack_through_the_mounted_files(
     tmp_path: Path, prometheus: Path, alertmanager: Path
 ) -> None:

@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.random_traffic import ARRIVALS, Kind, arriving, random_traffic
@@ -25,7 +25,7 @@ from support.simulated_traffic import (
     polled,
     queued,
 )
-from support.thorough import THOROUGH
+from support.thorough import THOROUGH, examples
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
@@ -118,9 +118,7 @@ def test_share_within_a_threshold_is_nearly_true(name: str) -> None:
     assert max(map(abs, off_by(name))) <= WORST
 
 
-@pytest.mark.parametrize(
-    "name", ["mm1", "mm4", "slow_tail_one_server", "slow_tail_two_servers", "md1", "bursts"]
-)
+@pytest.mark.parametrize("name", ["mm4", "slow_tail_one_server", "bursts"])
 def test_share_that_waited_no_longer_is_nearly_true(name: str) -> None:
     """The requests of an interval share a queue, and wait for the work before them."""
     traffic = TRAFFIC[name]
@@ -150,7 +148,7 @@ def test_p99_is_nearly_true(name: str) -> None:
         assert 0.85 * low <= p99 <= 1.15 * high
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
 def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> None:
     """20/s, 1 % and in the second half 20 % slow, a reading every 0.15 s: independent requests before and after."""
     rng = np.random.default_rng(seed)
@@ -163,7 +161,7 @@ def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> 
     assert np.abs(deviations).max() <= 3.5
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@examples(4, thorough=8)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rate=st.floats(5, 300),
@@ -199,7 +197,7 @@ def test_shares_of_random_traffic_are_right_to_twelve_points(
 def random_waits() -> list[tuple[float, float]]:
     """Return the errors of shares of waits, and the stated ones, for any traffic; in points."""
     pairs: list[tuple[float, float]] = []
-    for seed in range(80 if THOROUGH else 3):
+    for seed in range(80 if THOROUGH else 2):
         rng = np.random.default_rng(seed)
         how, servers = rng.choice(ARRIVALS), int(rng.choice([1, 2, 4]))
         mean, load = float(np.exp(rng.uniform(np.log(0.004), np.log(0.1)))), rng.uniform(0.2, 0.9)
@@ -328,7 +326,7 @@ def test_the_stated_error_is_not_negative_where_nothing_waits() -> None:
     assert min(decomposition.errors) >= 0
 
 
-@pytest.mark.parametrize("seed", range(24 if THOROUGH else 4))
+@pytest.mark.parametrize("seed", range(24 if THOROUGH else 2))
 def test_shares_of_random_batches_are_right_to_a_few_points(seed: int) -> None:
     """A server that is busy with batches, thresholds at the quartiles of its requests and of their waits.
 
@@ -353,7 +351,7 @@ def test_shares_of_random_batches_are_right_to_a_few_points(seed: int) -> None:
     assert np.abs(of_waits).max() <= 8
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
 def test_the_stated_error_covers_batches_that_take_longer_the_larger_they_are(seed: int) -> None:
     """8 ms for each request of a batch, and a threshold between those of one and those of two."""
     rng = np.random.default_rng(seed)
