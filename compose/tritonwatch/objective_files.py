@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +26,43 @@ _MAX_NAMED = 5
 
 def load(folder: Path | None) -> tuple[Objective, ...]:
     """Read all objectives of a folder. Raises ProblemsError with all mistakes; without a folder there are none."""
-    if folder is None:
-        return ()
-    reading = read(objective_texts(folder))
+    return _parsed(objective_texts(folder)) if folder else ()
+
+
+def _parsed(texts: Sequence[tuple[str, str]]) -> tuple[Objective, ...]:
+    reading = read(texts)
     if reading.problems:
         raise ProblemsError(*reading.problems)
     return reading.objectives
+
+
+class ObjectiveFiles:
+    """The objectives of a folder for a server, which reads them again when a file has changed; safe for threads.
+
+    Raises ProblemsError at first; later, a mistake in a file is a problem, and the last valid objectives stay.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._texts = objective_texts(folder) if folder else []
+        self._objectives = _parsed(self._texts)
+
+    def latest(self) -> tuple[tuple[Objective, ...], str]:
+        """Return the objectives, and why they are older than the files; empty where they are not."""
+        if self._folder is None:
+            return (), ""
+        with self._lock:
+            try:
+                texts = objective_texts(self._folder)
+                if texts != self._texts:
+                    self._objectives, self._texts = _parsed(texts), texts
+            except ProblemsError as error:
+                return (
+                    self._objectives,
+                    f"These pages use the objectives as they were before this mistake: {error}",
+                )
+            return self._objectives, ""
 
 
 def not_loaded_message(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,8 +77,10 @@ def test_every_verb_works_without_options(
                 (folder / "tritonwatch.yaml").read_text() + f"web: {{listen: 127.0.0.1:{port}}}\n"
             )
             url = f"http://127.0.0.1:{port}/"
-            with started([sys.executable, "-m", "tritonwatch", "web"], url, tmp_path / "web.log"):
+            web = [sys.executable, "-m", "tritonwatch", "web", "--scrape-interval", "1s"]
+            with started(web, url, tmp_path / "web.log"):
                 assert "echo" in requests.get(url, timeout=20).text
+                _pages_follow_the_files(url, folder / "objectives" / "proposed.yaml", ran)
 
             ended = subprocess.run(
                 [sys.executable, "-m", "tritonwatch", "status", "--prometheus", "http://127.0.0.1:1"],
@@ -84,3 +89,21 @@ def test_every_verb_works_without_options(
                 timeout=60,
             )
             assert "http://127.0.0.1:1 is not reachable" in ended.stderr
+
+
+def _pages_follow_the_files(url: str, file: Path, ran: Callable[..., str]) -> None:
+    """An edited target is named until Prometheus has loaded it; a mistake in the file is named, and changes nothing."""
+
+    def overview() -> str:
+        return html.unescape(requests.get(url, timeout=20).text)
+
+    edited = re.sub(r"target: \S+", "target: 97.3%", file.read_text())
+    file.write_text(edited)
+    eventually(lambda: "is loaded, 97.30% is in the files" in overview(), overview)
+    ran("reload")
+    eventually(lambda: "is in the files" not in overview(), overview)
+
+    file.write_text(edited.replace("97.3%", "197.3%"))
+    eventually(lambda: "as they were before this mistake: objectives/proposed.yaml:" in overview(), overview)
+    file.write_text(edited)
+    eventually(lambda: "before this mistake" not in overview(), overview)

@@ -20,7 +20,7 @@ from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.objective_files import load
+from tritonwatch.objective_files import ObjectiveFiles
 from tritonwatch.web.app import create_app
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, PrometheusReader, Sources
@@ -165,7 +165,7 @@ def pages(
     """Serve the pages over a Prometheus; yield their address and their reader."""
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
         reader = PrometheusReader(client, every)
-        sources = Sources(reader, load(objectives), addresses=Addresses(prometheus))
+        sources = Sources(reader, ObjectiveFiles(objectives), addresses=Addresses(prometheus))
         with served(sources) as url:
             yield url, reader
 

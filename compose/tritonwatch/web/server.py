@@ -20,6 +20,7 @@ from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.http.server import Connections, Request, Response, Server
 from triton_exporter.http.web_config import WebConfig, load_web_config
 from triton_slo.group_status import GroupStatus
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import rule_options
@@ -54,14 +55,12 @@ def serve(args: argparse.Namespace, triton: DoctorSettings | None) -> int:
 
 
 def _sources(args: argparse.Namespace, prometheus: Prometheus, triton: DoctorSettings | None) -> Sources:
-    objectives = objective_files.load(args.objectives)
-
-    def not_loaded(rows: Sequence[GroupStatus]) -> str:
+    def not_loaded(objectives: Sequence[Objective], rows: Sequence[GroupStatus]) -> str:
         return objective_files.not_loaded_message(objectives, rows, args) if objectives else ""
 
     return Sources(
         reader=PrometheusReader(prometheus, args.scrape_interval),
-        objectives=objectives,
+        files=objective_files.ObjectiveFiles(args.objectives),
         options=replace(rule_options(args), runbook_url=args.runbook_url),
         not_loaded=not_loaded,
         addresses=Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),

@@ -79,7 +79,7 @@ class Site:
             "path": request.url.path,
             "addresses": self.sources.addresses,
             "banner": banner_text(answers, self.sources.reader.now),
-            "remarks": remarks_on(answers).lines,
+            "remarks": [*remarks_on(answers).lines, *filter(None, [self.sources.files.latest()[1]])],
             "partial": any(answer.warnings for answer in answers),
             "read_at": max(
                 (answer.read_at for answer in answers if answer.read_at is not None), default=None

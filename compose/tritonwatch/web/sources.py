@@ -23,6 +23,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
+from tritonwatch.objective_files import ObjectiveFiles
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -235,7 +236,7 @@ class Addresses:
     grafana: str = ""
 
 
-def _all_loaded(_rows: Sequence[GroupStatus]) -> str:
+def _all_loaded(_objectives: Sequence[Objective], _rows: Sequence[GroupStatus]) -> str:
     return ""
 
 
@@ -243,15 +244,15 @@ def _all_loaded(_rows: Sequence[GroupStatus]) -> str:
 class Sources:
     """Everything that a page may read.
 
-    `objectives` are those of --objectives, `options` how their rules were generated. `not_loaded` returns what
-    Prometheus has not loaded of them, given the status of all; `bridge_data` is the folder of the Slack bridge, or
-    its address; `doctor` examines the Triton of --triton.
+    `files` are those of --objectives, `options` how their rules were generated. `not_loaded` returns what Prometheus
+    has not loaded of the objectives, given the status of all; `bridge_data` is the folder of the Slack bridge, or its
+    address; `doctor` examines the Triton of --triton.
     """
 
     reader: PrometheusReader
-    objectives: tuple[Objective, ...] = ()
+    files: ObjectiveFiles = field(default_factory=ObjectiveFiles)
     options: Options = field(default_factory=Options)
-    not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
+    not_loaded: Callable[[Sequence[Objective], Sequence[GroupStatus]], str] = _all_loaded
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
     doctor: DoctorReader | None = None
@@ -265,7 +266,11 @@ class Sources:
         bridge = self.bridge_data
         return None if bridge is None else BridgeReader(lambda: incidents_of(bridge, DATA_OPTION))
 
-    @cached_property
-    def plans(self) -> dict[str, Plan]:
-        """The objectives by name, each with the options of its rules."""
-        return {objective.name: Plan(objective, self.options) for objective in self.objectives}
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives of the files as they are now."""
+        return self.files.latest()[0]
+
+    def plan(self, slo: str) -> Plan | None:
+        """Return an objective with the options of its rules; None where the files have none of this name."""
+        return next((Plan(each, self.options) for each in self.objectives if each.name == slo), None)

@@ -22,7 +22,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.objective_files import load
+from tritonwatch.objective_files import ObjectiveFiles
 from tritonwatch.web.sources import PrometheusReader, Sources
 
 pytestmark = pytest.mark.real
@@ -141,7 +141,7 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         web_fleet.served(
             Sources(
                 PrometheusReader(client, 600),
-                load(ROOT / "slo" / "objectives"),
+                ObjectiveFiles(ROOT / "slo" / "objectives"),
                 bridge_data=folder,
             )
         ) as url,

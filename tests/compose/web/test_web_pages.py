@@ -37,7 +37,7 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.bridge_incidents import BridgeAddress, recorded_incidents
 from tritonwatch.cli import main
-from tritonwatch.objective_files import load
+from tritonwatch.objective_files import ObjectiveFiles
 from tritonwatch.web.pages.what_if_page import asked_objective, base_objectives, filled_form
 from tritonwatch.web.sources import BridgeReader, PrometheusReader, Sources
 from tritonwatch.web.urls import what_if_url
@@ -125,10 +125,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def _pages(prometheus: str, bridge: Path | BridgeAddress | None = None, every: float = 15.0) -> Iterator[str]:
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
-        objectives = load(ROOT / "slo" / "objectives")
-        with web_fleet.served(
-            Sources(PrometheusReader(client, every), objectives, bridge_data=bridge)
-        ) as url:
+        files = ObjectiveFiles(ROOT / "slo" / "objectives")
+        with web_fleet.served(Sources(PrometheusReader(client, every), files, bridge_data=bridge)) as url:
             yield url
 
 

@@ -95,7 +95,7 @@ class _ObjectivePage:
     @property
     def plan(self) -> Plan | None:
         """The objective with the options of its rules; None without --objectives, or if it is not among them."""
-        return self.site.sources.plans.get(self.row.slo)
+        return self.site.sources.plan(self.row.slo)
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -441,7 +441,7 @@ def distribution(sources: Sources, row: GroupStatus, at: float | None) -> Cached
     measured = indicator_class(row.indicator)
     if not issubclass(measured, HistogramIndicator):
         return CachedAnswer((), sources.reader.now)
-    plan = sources.plans.get(row.slo)
+    plan = sources.plan(row.slo)
     matchers = Matchers(parse_selector(plan.options.selector)[0]) if plan else Matchers()
     for label in names.GROUPING:
         if label in row.group:

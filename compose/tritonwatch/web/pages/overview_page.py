@@ -169,7 +169,9 @@ def _page(site: Site, request: Request) -> Response:
             "firing": Counter(alert.severity for alert in alerts.value if alert.state == "firing"),
             "slos": sorted({line.row.slo for line in everything}),
             "owners": sorted({line.about.owner for line in everything} - {""}),
-            "not_loaded": site.sources.not_loaded(status.value) if status.read_at is not None else "",
+            "not_loaded": site.sources.not_loaded(site.sources.objectives, status.value)
+            if status.read_at is not None
+            else "",
         },
         status,
         about,

@@ -77,14 +77,15 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _page(site: Site, histories: PrometheusReader, request: Request) -> Response:
-    bases = base_objectives(site.sources.objectives)
+    own = site.sources.objectives
+    bases = base_objectives(own)
     history = asked_choice(request, "history", tuple(HISTORIES), HISTORY)
     form = replace(filled_form(request.query_params, bases), history=history)
     base = bases[form.base]
     given = request.query_params.get("base", "")
     context: dict[str, object] = {
         "bases": tuple(bases),
-        "own": frozenset(objective.name for objective in site.sources.objectives),
+        "own": frozenset(objective.name for objective in own),
         "form": form,
         "windows": WINDOWS if form.window in WINDOWS else (form.window, *WINDOWS),
         "histories": tuple(HISTORIES),
