@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+
+from support.thorough import THOROUGH
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -43,8 +45,13 @@ os.environ["LANGUAGE"] = "C"
 # A shell that starts the tests in the background ignores SIGINT, and every process that a test starts would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hypothesis fails an example that takes 200 ms, which depends on the machine; tests/bench measures speed.
-settings.register_profile("untimed", deadline=None)
+# What takes long depends on the machine; tests/bench measures speed.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    max_examples=1000 if THOROUGH else 25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("untimed")
 
 LONGEST_FILES = (

@@ -55,7 +55,11 @@ def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mappi
         if artifact.part == "rules" and artifact.name.startswith(("triton-", "slo-"))
     ]
     groups = {
-        group["name"]: group["rules"] for file in files for group in yaml.safe_load(file.text)["groups"]
+        group["name"]: [
+            {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
+        ]
+        for file in files
+        for group in yaml.safe_load(file.text)["groups"]
     }
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]

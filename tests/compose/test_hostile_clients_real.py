@@ -67,12 +67,13 @@ def _listen(program: str, folder: Path) -> tuple[subprocess.Popen[str], int]:
     return process, port
 
 
-@pytest.fixture(params=PROGRAMS)
-def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
-    """Start one program; afterwards it must still run."""
+@pytest.fixture(scope="module", params=PROGRAMS)
+def listener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
+    """Start one program; after all attacks it must still run."""
+    folder = tmp_path_factory.mktemp("attacked")
     stored = bcrypt.hashpw(RIGHT[1].encode(), bcrypt.gensalt(10)).decode()
-    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{ops: '{stored}'}}\n")
-    process, port = _listen(request.param, tmp_path)
+    (folder / "web.yml").write_text(f"basic_auth_users: {{ops: '{stored}'}}\n")
+    process, port = _listen(request.param, folder)
     started = Listener(
         process, port, PATHS[request.param], int(resolved()["services"][request.param]["mem_limit"])
     )
@@ -80,7 +81,7 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listene
     def answers() -> bool:
         with suppress(requests.ConnectionError):
             return started.ask() == 200
-        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert process.poll() is None, (folder / "log").read_text()
         return False
 
     try:
@@ -91,6 +92,14 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listene
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("listener", ["exporter"], indirect=True, scope="module")
+def test_a_head_of_the_largest_size_is_read(listener: Listener) -> None:
+    """The limit is what the text of the refusal says."""
+    for size, code in ((MAX_HEAD_BYTES - 400, 401), (MAX_HEAD_BYTES, 431)):
+        url = f"http://127.0.0.1:{listener.port}{listener.path}"
+        assert code == requests.get(url, headers={"X-Filler": "x" * size}, timeout=30).status_code
 
 
 def test_endless_heads_take_no_memory(listener: Listener) -> None:
@@ -130,7 +139,7 @@ def _flood(clients: int, send: Callable[[], object]) -> Iterator[None]:
             over.set()
 
 
-@pytest.mark.parametrize("listener", WITH_PASSWORDS, indirect=True)
+@pytest.mark.parametrize("listener", WITH_PASSWORDS, indirect=True, scope="module")
 def test_wrong_passwords_do_not_shut_out_the_right_one(listener: Listener) -> None:
     """Sixty clients guess passwords without a pause; they are told to wait, and each scrape is answered."""
     seen: set[int] = set()
@@ -150,11 +159,3 @@ def test_silent_connections_do_not_shut_out_anybody(listener: Listener) -> None:
             open_ones.enter_context(peer)
 
         assert [200] * 5 == [listener.ask() for _ in range(5)]
-
-
-@pytest.mark.parametrize("listener", ["exporter"], indirect=True)
-def test_a_head_of_the_largest_size_is_read(listener: Listener) -> None:
-    """The limit is what the text of the refusal says."""
-    for size, code in ((MAX_HEAD_BYTES - 400, 401), (MAX_HEAD_BYTES, 431)):
-        url = f"http://127.0.0.1:{listener.port}{listener.path}"
-        assert code == requests.get(url, headers={"X-Filler": "x" * size}, timeout=30).status_code

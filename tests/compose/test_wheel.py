@@ -77,7 +77,7 @@ def test_the_wheel_contains_the_demos_models(unpacked: Path) -> None:
 def test_every_verb_of_the_wheel_has_help(unpacked: Path) -> None:
     """No verb needs a file of the checkout."""
     listed = _run(unpacked, "--help").stdout
-    for verb in ("demo", "exporter", "generate", "status", "bridge"):
+    for verb in ("demo", "status", "bridge"):
         assert verb in listed
         done = _run(unpacked, verb, "--help")
         assert 0 == done.returncode, done.stderr

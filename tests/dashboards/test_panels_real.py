@@ -16,7 +16,7 @@ import yaml
 from dashboards import made_fleet as fleet
 from support.history import END, running
 from support.panels import MODELS, Answer, Grafana, Json, View, panels
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
 from triton_slo.names import ESTIMATE_ERROR, SLI_SOURCE
@@ -53,7 +53,7 @@ UNBOUNDED = {
 
 
 @pytest.fixture(
-    scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
+    scope="module", params=[str(path) for path in newest(prometheuses())], ids=lambda path: path.split("/")[1]
 )
 def grafana(
     request: pytest.FixtureRequest, history: Path, tmp_path_factory: pytest.TempPathFactory

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from promql_parser import parse as promql
 
@@ -104,7 +104,6 @@ def test_a_language_model_shows_its_tokens_first(backend: str) -> None:
     assert {"Time to first token", "KV cache used"} & set(titles)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=1, max_size=80))
 def test_any_name_gives_a_legal_dashboard(name: str) -> None:
     """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""

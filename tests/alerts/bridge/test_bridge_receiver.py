@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.bridge import body_of
@@ -311,7 +311,6 @@ def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
     assert f'{RECEIVED}{{outcome="heartbeat"}} 1.0' in page
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300))
 def test_the_receiver_survives_any_request(tmp_path: Path, noise: bytes) -> None:
     """Bytes that are not HTTP, and bodies that are not JSON, affect only their sender."""
@@ -356,7 +355,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     field=st.sampled_from(
         ("alerts", "status", "groupKey", "groupLabels", "version", "receiver", "truncatedAlerts")

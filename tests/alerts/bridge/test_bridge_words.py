@@ -7,7 +7,7 @@ import re
 from urllib.parse import parse_qs, unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.slack.limits import check_message
@@ -111,7 +111,6 @@ def harmless(made: Message) -> None:
         assert text.clean(written) == written
 
 
-@settings(max_examples=80, deadline=None)
 @given(incident=incidents(), buttons=st.booleans(), now=times)
 def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, buttons: bool, now: float) -> None:
     """Slack takes the message, and no label became a mention, a link or a control character."""
@@ -120,7 +119,6 @@ def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, button
     harmless(messages.digest([incident] * 45, 100, 90, 20))
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     incident=incidents(),
     events=st.lists(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.simulated_traffic import TRAFFIC, Requests, polled
@@ -173,7 +173,6 @@ def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
     assert f'{state.DISTRIBUTION_SOURCE}{{{other},signal="request",source="sampled_mean"}}' in sources
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10**6), st.booleans()), max_size=80))
 def test_no_series_ever_falls(readings: list[tuple[int, int, bool]]) -> None:
     """Through estimates, torn readings and reloads, counters only grow, and finally contain every request."""

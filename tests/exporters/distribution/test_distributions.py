@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state, triton
@@ -184,7 +184,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_sum_and_count_stay_exact(steps: list[tuple[str, int, int, int]]) -> None:
     """Through traffic, reloads and missed samples, no series goes back, and count and sum are Triton's."""

@@ -6,7 +6,7 @@ from collections import Counter
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
@@ -94,7 +94,6 @@ shapes: st.SearchStrategy[Shape] = st.one_of(points, observed, binned(), curves(
 bounds_lists = st.lists(st.floats(0.0001, 200), min_size=1, max_size=8, unique=True).map(sorted)
 
 
-@settings(max_examples=200, deadline=None)
 @given(shapes, bounds_lists)
 def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
     """For any shape, shares are between 0 and 1 and never fall as the bound rises."""
@@ -104,7 +103,6 @@ def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
     assert all(0 <= share <= 1 for share in shares)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 1000), seconds, shapes), max_size=20))
 def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None:
     """For any sources, buckets are whole, ascend, never fall, and end at the true count."""
@@ -122,7 +120,6 @@ def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None
     assert sum(took for _, took, _ in additions) == pytest.approx(growing.sum)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), shapes), min_size=1, max_size=60))
 def test_no_bucket_grows_by_more_than_one_above_it(additions: list[tuple[int, Shape]]) -> None:
     """So histogram_quantile() finds nothing to fix in rates, whenever Prometheus scrapes; little is owed."""
@@ -233,7 +230,6 @@ def test_traces_of_uncounted_requests_do_not_accumulate() -> None:
     assert len(observations.traced._traces) <= 46
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 50), st.booleans(), st.booleans(), st.lists(st.floats(-3, 1), max_size=4)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state, triton
@@ -184,7 +184,6 @@ def test_requests_that_wait_for_a_curve_survive_an_unload() -> None:
         assert 3 == feed(Distributions(BOUNDS), *bodies)[f"{REQUEST}_count{{{M}}}"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(

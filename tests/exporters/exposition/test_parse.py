@@ -7,7 +7,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -377,7 +377,6 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-@settings(max_examples=100, deadline=None)
 @given(expositions())
 @example('a{b="x } 5"} 1.0\n')
 def test_as_prometheus_client_reads_it(body: str) -> None:
@@ -389,7 +388,6 @@ def test_as_prometheus_client_reads_it(body: str) -> None:
     assert body == exposition.text
 
 
-@settings(max_examples=100, deadline=None)
 @given(expositions(), expositions())
 def test_an_earlier_body_does_not_change_the_next(first: str, second: str) -> None:
     """What a parser read before never shows in what it reads next."""
@@ -405,7 +403,6 @@ fragments = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(fragments, max_size=30).map(b"".join))
 def test_the_parsed_part_of_any_body_is_clean(body: bytes) -> None:
     """For any body, the parsed series are clean: read again they give the same values and no fault."""
@@ -417,7 +414,6 @@ def test_the_parsed_part_of_any_body_is_clean(body: bytes) -> None:
     assert ours(parsed) == theirs(parsed.text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(fragments, max_size=30).map(b"".join), st.sets(st.sampled_from(["a", "b", "h"])))
 @example(b"# TYPE a counter\nb 1\na 1\n# TYPE b gauge\nb 2\n", {"b"})
 def test_families_read_alone_are_those_of_the_whole_body(body: bytes, wanted: set[str]) -> None:

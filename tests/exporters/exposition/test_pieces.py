@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing
 
 import pytest
 import requests
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -26,7 +26,6 @@ from triton_exporter.http.server import Response, Server, routed
 _METRICS = (state.UP, state.SERVER_LIVE, state.SERVER_READY)
 
 
-@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.sampled_from(_METRICS), st.sampled_from((0, 9, 90_000, 270_000)), st.booleans()),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import requests
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.faults import body, faulty
@@ -93,7 +93,6 @@ def test_what_is_relayed_is_valid(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
-@settings(max_examples=40, deadline=None)
 @given(body=bodies())
 def test_prometheus_accepts_what_is_relayed(promtool: Path, body: bytes) -> None:
     """Prometheus' own reader takes the page of a damaged body."""

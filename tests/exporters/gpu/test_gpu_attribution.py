@@ -130,7 +130,7 @@ class Accounts(RuleBasedStateMachine):
 
 
 TestAccounts = Accounts.TestCase
-TestAccounts.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestAccounts.settings = settings(stateful_step_count=20)
 
 
 def test_a_guess_gets_no_share() -> None:

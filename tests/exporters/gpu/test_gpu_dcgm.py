@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.captures import bodies
@@ -301,7 +301,6 @@ def test_a_source_that_invents_gpus_is_cut_off() -> None:
     assert 1000 - MAX_GPUS == reading.dropped["malformed"]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -335,7 +334,6 @@ def test_every_value_of_any_body_is_a_valid_reading(rows: list[tuple[str, dict[s
         assert slot.entity.uuid in reading.devices
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_survived(body: bytes) -> None:
     """Bytes that are not an exposition give a reading without GPUs, never an error."""

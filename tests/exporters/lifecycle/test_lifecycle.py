@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
@@ -130,7 +130,6 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=300)
 @given(_STEPS, _EXPECTED)
 def test_polls_that_show_the_same_are_taken_in_at_once(
     steps: list[tuple[Snapshot | None, float, str, str]], expected: dict[str, tuple[str, ...]]

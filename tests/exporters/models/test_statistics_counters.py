@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.exposition.write import text_pieces
@@ -62,7 +62,6 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=400)
 @given(_STEPS)
 def test_statistics_that_have_not_moved_are_taken_in_at_once(
     steps: list[tuple[str | tuple[ModelStatistics, ...], float]],

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -190,7 +190,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(json_values)
 def test_any_json_is_spans_or_an_error_of_ours(value: object) -> None:
     """Any JSON is either spans or an error of ours."""
@@ -201,7 +200,6 @@ def test_any_json_is_spans_or_an_error_of_ours(value: object) -> None:
     assembled(spans)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_spans_give_requests_or_an_error_of_ours(data: st.DataObject) -> None:
     """One field of a good batch replaced by anything: an error of ours, or requests that make sense."""
@@ -216,7 +214,6 @@ def test_damaged_spans_give_requests_or_an_error_of_ours(data: st.DataObject) ->
     assert all(trace.request_seconds >= 0 and trace.ended > 0 for trace in traces)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 300))
 def test_damaged_protobuf_gives_requests_or_an_error_of_ours(junk: bytes, at: int) -> None:
     """Bytes put into a good protobuf batch: an error of ours, or requests that make sense."""
@@ -704,7 +701,6 @@ def test_a_trace_file_reports_rejections_and_ensembles() -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(json_values, st.lists(st.integers(0, 5), max_size=3))
 def test_damaged_records_of_a_trace_file_are_skipped(value: object, places: list[int]) -> None:
     """Anything in place of a record is passed over, and the rest makes sense."""

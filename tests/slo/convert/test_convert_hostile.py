@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonwatch.cli import main
@@ -96,7 +96,6 @@ def changed(document: dict[str, Any], path: tuple[Any, ...], junk: object) -> ob
     return document
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_document_with_a_wrong_value_is_converted_or_refused_in_words(data: st.DataObject) -> None:
     """Any value replaced by any other: an exit code that is documented, and a reason for every loss."""

@@ -265,9 +265,7 @@ OBJECTIVES = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(OBJECTIVES)
 def test_a_written_objective_is_read_back_the_same(data: dict[str, Any]) -> None:
     """For any objective, also with hostile words."""

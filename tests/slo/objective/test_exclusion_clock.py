@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 import requests
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import history
@@ -101,7 +101,6 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, object], float]:
 
 
 @pytest.mark.real
-@settings(max_examples=25, deadline=None)
 @example(case=({"reason": "r", "days": ["sunday"], "start": "01:30", "end": "03:30", "timezone": "Europe/Berlin"},
                datetime(2026, 3, 27, tzinfo=UTC).timestamp() - 7))  # fmt: skip
 @example(case=({"reason": "r", "days": ["sunday"], "start": "02:00", "end": "03:00", "timezone": "Europe/Berlin"},

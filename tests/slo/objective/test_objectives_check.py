@@ -540,7 +540,7 @@ HOSTILE = st.text(min_size=1, max_size=12) | st.sampled_from(
 
 
 @pytest.mark.real
-@settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), min_size=25, max_size=25))
 def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]) -> None:
     """Quotes, braces, newlines, templates: promtool accepts the rules, or we refused."""

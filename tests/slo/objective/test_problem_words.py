@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_slo.fields import Choice
@@ -72,7 +72,6 @@ def changed(**fields: object) -> list[str]:
 
 
 @given(field=st.sampled_from(sorted(Objective.model_fields)), value=ANYTHING)
-@settings(max_examples=300, deadline=None)
 def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: object) -> None:
     """For any value of a field, the reader need not know what a tuple is."""
     assert [] == [problem for problem in changed(**{field: value}) if OURS.search(problem)]
