@@ -29,6 +29,7 @@ from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.installed_version import installed_version
+from triton_exporter.common.printable import printable
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.state_file import StateFile, StoredModel
 from triton_exporter.exposition.scrape import Reading, Relay, SharedReader, fetch_metrics
@@ -119,7 +120,18 @@ class MetricsThread:
         yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
 
     def _publish(self, reading: Reading) -> None:
-        self.last = reading
+        before, self.last = self.last.reason if self.last else "", reading
+        if reading.reason != before:
+            url, detail = self._client.base_url, printable(reading.detail)
+            if reading.reason:
+                _LOG.warning(
+                    "Triton's metrics at %s are not read (%s): %s; see --triton-metrics",
+                    url,
+                    reading.reason,
+                    detail,
+                )
+            else:
+                _LOG.info("Triton's metrics at %s are read again", url)
         if reading.up:
             self._last_success = reading.at
         else:

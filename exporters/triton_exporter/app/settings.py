@@ -17,6 +17,7 @@ from triton_exporter.common.options import (
     File,
     Form,
     HeadersFile,
+    MetricsUrl,
     Options,
     Patterns,
     Percent,
@@ -74,8 +75,8 @@ class TritonAccess(Options):
 
     triton: Url = ""
     """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
-    triton_metrics: Url = ""
-    """Triton's metrics endpoint (default: /metrics on port 8002 of the same host)"""
+    triton_metrics: MetricsUrl = ""
+    """Triton's metrics endpoint, by default with the path /metrics (default: port 8002 of the same host)"""
     triton_headers_file: Annotated[Rare[HeadersFile], Variable("TRITON_HEADERS", has_content=True)] = Field(
         default_factory=dict, repr=False
     )
@@ -119,8 +120,8 @@ class DoctorSettings(TritonAccess):
         Literal["auto", "dcgm", "nvml", "triton", "none"], Form("{auto,dcgm,nvml,triton,none}")
     ] = "auto"
     """source of GPU metrics (default: {default}, the best one available)"""
-    dcgm_url: Url = ""
-    """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""
+    dcgm_url: MetricsUrl = ""
+    """metrics endpoint of dcgm-exporter, by default with the path /metrics (default: port 9400 of this machine)"""
     dcgm_headers_file: Annotated[Rare[HeadersFile], Variable("DCGM_HEADERS", has_content=True)] = Field(
         default_factory=dict, repr=False
     )

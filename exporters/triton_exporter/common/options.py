@@ -119,6 +119,12 @@ def url(text: str) -> str:
     return web_url.rstrip("/")
 
 
+def metrics_page(text: str) -> str:
+    """Return the URL of a page of metrics, by default at the path that Prometheus takes by default."""
+    page = url(text)
+    return page if urlsplit(page).path else f"{page}/metrics"
+
+
 def percent(text: str) -> float:
     """Return a share of 1."""
     try:
@@ -203,6 +209,7 @@ def is_loopback(host: str) -> bool:
 
 
 Url = Annotated[str, single(url), Form("URL")]
+MetricsUrl = Annotated[str, single(metrics_page), Form("URL")]
 File = Annotated[Path | None, single(path), Form("FILE")]
 Folder = Annotated[Path | None, single(path), Form("DIR")]
 Address = Annotated[

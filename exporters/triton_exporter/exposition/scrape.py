@@ -65,21 +65,19 @@ def fetch_metrics(
         finally:
             if not keep() or client.open_seconds > REUSE_SECONDS:
                 client.close()
-        if answer.status == 200 and _of_triton(answer.body):
-            body = answer.body
-        elif answer.status == 200:
-            reason, detail = NOT_TRITON, "the page has no metric of Triton (nv_...)"
-        else:
+        if answer.status != 200:
             reason, detail = "http_error", f"HTTP {answer.status}"
+        elif _TRITON.search(answer.body):
+            body = answer.body
+        elif answer.body.strip():
+            reason, detail = NOT_TRITON, "the page has no metric of Triton (nv_...)"
+        # An older Triton without models may have no metric; every one answers 200 and nothing at any other path.
+        elif not client.base_url.endswith("/metrics"):
+            reason, detail = NOT_TRITON, "the page is empty; Triton's metrics are at /metrics"
     except FetchError as error:
         # Lines that arrived before the response broke off are valid; the cut line counts as a bad one.
         body, reason, detail = error.partial, error.reason, str(error)
     return Reading(body, reason, detail, now(), time.monotonic() - started)
-
-
-def _of_triton(body: bytes) -> bool:
-    """Return whether a page contains Triton's metrics, or nothing, as that of a Triton without any."""
-    return not body.strip() or _TRITON.search(body) is not None
 
 
 class SharedReader:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import requests
 
 from exporters.faults import body, faulty
 from support import history
-from support.exporter import RunningExporter, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
+from support.loopback import Handler, answering, free_ports, started
 from support.repository import Repository
 from support.triton import live_triton
 from triton_exporter.catalogue import own, state
@@ -72,7 +76,7 @@ def test_init_proposes_nothing_from_a_server_that_is_not_triton(
     """The command prints one line, exits with 1, and writes no file."""
     assert 1 == main(["init", "--triton", prometheus, "--out", str(tmp_path / "o.yaml")])
 
-    assert f"tritonwatch init: {prometheus} is not a Triton (GET /v2 answers HTTP 404)" in (
+    assert f"tritonwatch init: {prometheus}: is not a Triton (GET /v2 answers HTTP 404)" in (
         answer := capsys.readouterr().err
     )
     assert 1 == answer.count("\n")
@@ -138,3 +142,42 @@ def test_a_triton_with_another_name_or_restricted_metadata_is_accepted(
         page = exporter.wait(lambda page: page.value(state.MODEL_READY, model="adder", version="1"))
 
     assert (1, 1) == (page.value(state.UP), page.value(state.SERVER_LIVE))
+
+
+@pytest.mark.real
+def test_a_wrong_address_of_the_metrics_is_shown(tmp_path: Path) -> None:
+    """Without a path it is /metrics, as in Prometheus; at any other, Triton answers 200 and nothing."""
+    Repository(tmp_path / "models").model("adder")
+    ports = free_ports(4)
+    with live_triton(tmp_path / "models", tmp_path) as triton, answering(_not_found) as missing:
+        base = triton.metrics_url.removesuffix("/metrics")
+        addresses = (base, f"{base}/metric", f"{triton.http_url}/v2", f"{missing}/metrics")
+        command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", triton.http_url]
+        with ExitStack() as stack:
+            seen = []
+            for port, address in zip(ports, addresses, strict=True):
+                url, log = f"http://127.0.0.1:{port}", tmp_path / f"{port}.log"
+                words = ["--listen", f"127.0.0.1:{port}", "--triton-metrics", address]
+                stack.enter_context(started([*command, *words], f"{url}/-/ready", log))
+                page = ScrapedPage(requests.get(f"{url}/metrics", timeout=10).text)
+                reasons = [
+                    reason
+                    for reason in ("not_triton", "http_error")
+                    if page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason)
+                ]
+                logged = [line for line in log.read_text().splitlines() if "Triton's metrics" in line]
+                seen.append(
+                    (page.value(state.UP), reasons, [line.partition(" are not ")[2] for line in logged])
+                )
+
+    see = "; see --triton-metrics"
+    assert [
+        (1, [], []),
+        (0, ["not_triton"], [f"read (not_triton): the page is empty; Triton's metrics are at /metrics{see}"]),
+        (0, ["not_triton"], [f"read (not_triton): the page has no metric of Triton (nv_...){see}"]),
+        (0, ["http_error"], [f"read (http_error): HTTP 404{see}"]),
+    ] == seen
+
+
+def _not_found(request: Handler) -> None:
+    request.reply("no such page", 404)

@@ -186,7 +186,9 @@ def test_the_wrong_path_of_the_metrics_port_is_reported(newer: FaultyServer) -> 
     """Triton's metrics port answers 200 with nothing to any other path."""
     reported = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/v2/health/ready")
 
-    assert "must end in /metrics" in reported["The metrics page is empty"]["do"]
+    finding = reported["Triton's metrics do not answer"]
+    assert finding["seen"].endswith("the page is empty; Triton's metrics are at /metrics")
+    assert finding["do"].startswith("check --triton-metrics")
 
 
 def test_no_model_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) -> None:

@@ -385,7 +385,7 @@ def test_objectives_are_proposed_for_a_triton_behind_mutual_tls(pki: Path, guard
     without, proposed = ended(), ended(*FILES)
 
     assert 1 == without.returncode
-    assert f"Triton at {guarded.url} does not answer" in without.stderr
+    assert f"Triton at {guarded.url}: does not answer" in without.stderr
     assert (0, "") == (proposed.returncode, proposed.stderr)
     assert "could not be read" not in proposed.stdout
     assert "echo" in proposed.stdout
