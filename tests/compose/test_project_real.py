@@ -62,6 +62,13 @@ def test_every_verb_works_without_options(
             ran("generate")
             ran("generate", "--check")
             assert "Prometheus loaded them" in ran("reload")
+            rules = folder / "generated" / "rules" / "slo-errors.yml"
+            for damage in ("groups: [{}]", "groups: {", "- text", "groups: 7", "groups: [[]]"):
+                rules.write_text(damage)
+                assert f"generated/rules/{rules.name}: is damaged" in ran("reload", code=1)
+                assert damage == rules.read_text()
+            ran("generate")
+            assert "Prometheus loaded them" in ran("reload")
             eventually(lambda: main(["status"]) == 0, "no status")
             assert "readiness" in ran("status")
             # What a period has is recorded once a minute.

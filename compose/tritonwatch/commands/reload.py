@@ -16,6 +16,7 @@ import yaml
 
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from triton_exporter.common.problem import Problem, ProblemsError
+from triton_exporter.common.yaml_files import YAML_FAULTS, fault
 from tritonwatch import access, output
 from tritonwatch.generation import by_path, generated
 from tritonwatch.parser import declare
@@ -35,6 +36,8 @@ CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
 """Program -> its arguments and the files it checks."""
 _CHECK_SECONDS = 120
 _DEFINING = ("name", "query", "duration", "keepFiringFor", "labels", "annotations")
+_Groups = Mapping[str, dict[str, Any]]
+"""Groups of rule files by name."""
 _Rules = Mapping[str, list[dict[str, Any]]]
 """Rules by the name of their group, as Prometheus shows them."""
 
@@ -115,6 +118,7 @@ def write_and_load(
             server.check_ready()
         loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
+        old = _written(folder, before)
         output.write(folder, files)
     except UnicodeDecodeError as error:
         raise ReloadError(
@@ -125,7 +129,7 @@ def write_and_load(
     try:
         for server in servers:
             server.reload()
-        _check_loaded(prometheus, before, files, loaded)
+        _check_loaded(prometheus, old, _written(folder, files), loaded)
     except ServerError as refusal:
         raise ReloadError(refusal, _restore_old_files(folder, before, servers)) from refusal
 
@@ -146,15 +150,12 @@ def _restore_old_files(folder: Path, before: Mapping[str, str], servers: list[Re
     return "the old files are restored and loaded"
 
 
-def _check_loaded(
-    prometheus: ReloadableServer, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
-) -> None:
+def _check_loaded(prometheus: ReloadableServer, old: _Groups, wanted: _Groups, loaded_before: _Rules) -> None:
     """Compare the loaded rules: a reload can succeed on other files than these.
 
     Prometheus shows expressions in a form of its own, so they are not compared with the files; but where groups
     changed in the files, one of them must have changed in Prometheus.
     """
-    old, wanted = _written(before), _written(files)
     loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
     wrong = [
         name
@@ -172,13 +173,21 @@ def _check_loaded(
         )
 
 
-def _written(files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    return {
-        group["name"]: group
-        for path, text in files.items()
-        if path.startswith("rules/")
-        for group in (yaml.safe_load(text) or {}).get("groups") or ()
-    }
+def _written(folder: Path, files: Mapping[str, str]) -> _Groups:
+    """Return the groups in the rule files among these. Raises ProblemsError for one that has been damaged."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, text in files.items():
+        if path.startswith("rules/"):
+            try:
+                groups |= {group["name"]: group for group in (yaml.safe_load(text) or {}).get("groups") or ()}
+            except YAML_FAULTS as error:
+                reason = (
+                    f"is damaged, and could not be restored if the new rules were refused: {fault(error)}"
+                )
+                raise ProblemsError(
+                    Problem(str(folder / path), reason, "tritonwatch generate writes it anew")
+                ) from error
+    return groups
 
 
 def _loaded(answer: Any) -> _Rules:
