@@ -83,6 +83,12 @@ _MAX_BURST_READING_SECONDS = 0.02
 
 _UNANSWERED_SECONDS = 1.0
 
+IDLE_AFTER_SECONDS = 10.0
+"""Time without a request after which Triton is read at IDLE_INTERVAL_SECONDS only."""
+
+IDLE_INTERVAL_SECONDS = 0.5
+"""The longest interval that is estimated (`distributions.ESTIMATED_SECONDS`): the first requests that come are too."""
+
 
 @dataclass
 class Pace:
@@ -104,10 +110,20 @@ class Pace:
     _recent_costs_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
     _fails: bool = field(default=False, init=False)
     _burst: int = field(default=0, init=False)
+    _now: float = field(default=0.0, init=False)
+    _moved_at: float = field(default=0.0, init=False)
 
-    def note_reading(self, reading_cpu_seconds: float, process_cpu_seconds: float, now: float) -> None:
-        """Learn the processor time of a reading, and that of the whole exporter from its start until `now`."""
+    def note_reading(
+        self, reading_cpu_seconds: float, process_cpu_seconds: float, now: float, *, moved: bool = True
+    ) -> None:
+        """Learn the processor time of a reading, and that of the whole exporter from its start until `now`.
+
+        `moved` is whether Triton's counters did since the reading before.
+        """
         self._fails = False
+        self._now = now
+        if moved:
+            self._moved_at = now
         self._recent_costs_seconds.append(reading_cpu_seconds * (1 + TRITON_PART))
         # The median: at times a reading also feeds all observers, or enters estimates, and costs more.
         self._usual_cost_seconds = median(self._recent_costs_seconds)
@@ -137,6 +153,8 @@ class Pace:
         else:
             left = max(SAMPLING_PART * self.budget - self._other_work_share, MIN_PART * self.budget)
             self.interval = self._with_bursts(self._usual_cost_seconds, self._usual_cost_seconds / left)
+            if self._now - self._moved_at > IDLE_AFTER_SECONDS:
+                self.interval = max(self.interval, IDLE_INTERVAL_SECONDS)
         return self.interval
 
     def _with_bursts(self, cost: float, steady: float) -> float:

@@ -92,6 +92,7 @@ class MetricsThread:
         self._observed_at = float("-inf")
         self._last_success = 0.0
         self._cpu_seconds = 0.0  # of this thread, up to the last reading
+        self._counted: list[bytes] = []  # the lines of the sampled families in the last reading
         self._reader = SharedReader(
             lambda: fetch_metrics(client, "", now, self._pace.is_fast),
             self._publish,
@@ -138,17 +139,23 @@ class MetricsThread:
             self._count_failure("metrics", reading.reason)
 
     def _process(self, reading: Reading) -> None:
+        moved = False
         if reading.up:
             is_between = 0 <= reading.at - self._observed_at < self._observing_seconds - 0.001
             with self._lock:
                 if is_between:
-                    self._parts.sample(self.relay.select(reading, self._parts.sampled), reading.at)
+                    exposition = self.relay.select(reading, self._parts.sampled)
+                    self._parts.sample(exposition, reading.at)
                 else:
                     self._observed_at = reading.at
-                    self._parts.observe(self.relay.select(reading, self._parts.observed), reading.at)
+                    exposition = self.relay.select(reading, self._parts.observed)
+                    self._parts.observe(exposition, reading.at)
+            families = exposition.families
+            counted = [families[name].lines for name in sorted(self._parts.sampled) if name in families]
+            moved, self._counted = counted != self._counted, counted
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
-            self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic())
+            self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic(), moved=moved)
         else:
             self._pace.note_failure()
 

@@ -103,6 +103,9 @@ PER_POLL = 32
 REREAD_PER_POLL = 2
 """Number of configurations that one poll reads again."""
 
+REREAD_SECONDS = 15.0
+"""A configuration is not read again sooner."""
+
 
 @dataclass
 class ModelEndpoints:
@@ -114,13 +117,14 @@ class ModelEndpoints:
     _serving: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _addressable: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
-    _config_turns: dict[ModelVersion, None] = field(default_factory=dict, init=False)  # longest ago first
+    _config_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
+    """When each was last asked for (`time.monotonic()`), longest ago first."""
     _configs_first: bool = field(default=True, init=False)
 
     def forget(self) -> None:
         """Forget all answers: they may be different after a restart."""
         self.configs.clear()
-        self._config_turns.clear()
+        self._config_asked.clear()
         self.ready.clear()
 
     def ask(self, serving: frozenset[ModelVersion]) -> None:
@@ -129,7 +133,7 @@ class ModelEndpoints:
             self._serving = serving
             # What cannot be asked is not known: Triton's index alone has the state of such a model.
             self._addressable = frozenset(version for version in serving if is_addressable(*version))
-            for known in (self.configs, self.ready, self._config_turns):
+            for known in (self.configs, self.ready, self._config_asked):
                 for gone in known.keys() - self._addressable:
                     del known[gone]
             # New versions first, then the others in turn.
@@ -145,15 +149,20 @@ class ModelEndpoints:
         # The version asked for longest ago comes first: a configuration that cannot be read delays no other.
         # A hot reload can change a configuration without a trace, so those that are known are read again.
         unknown = self._addressable - self.configs.keys()
-        never_asked = sorted(unknown - self._config_turns.keys())
-        failed = (version for version in self._config_turns if version in unknown)
+        never_asked = sorted(unknown - self._config_asked.keys())
+        failed = (version for version in self._config_asked if version in unknown)
         new = [*never_asked, *failed][:PER_POLL] if unknown else []
-        known = (version for version in self._config_turns if version in self.configs)
+        now = time.monotonic()
+        known = (
+            version
+            for version, asked in self._config_asked.items()
+            if version in self.configs and now - asked >= REREAD_SECONDS
+        )
         for version in [*new, *islice(known, REREAD_PER_POLL)]:
             if self.requests.is_late:
                 return
-            self._config_turns.pop(version, None)
-            self._config_turns[version] = None
+            self._config_asked.pop(version, None)
+            self._config_asked[version] = now
             path = f"{model_path(*version)}/config"
             config = self.requests.parsed("config", partial(self.requests.client.get, path), parse_config)
             if config is not None and config != self.configs.get(version):

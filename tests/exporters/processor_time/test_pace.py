@@ -82,3 +82,19 @@ def test_a_triton_that_does_not_answer_is_asked_once_a_second() -> None:
     pace.note_failure()
 
     assert 1.0 == pace.next_interval()
+
+
+def test_an_idle_triton_is_read_twice_a_second() -> None:
+    """Once nothing has moved for ten seconds; with the first request it is read at the full pace again."""
+    pace = Pace()
+
+    def interval(now: float, *, moved: bool) -> float:
+        pace.note_reading(0.0002, 0.0, now, moved=moved)
+        return pace.next_interval()
+
+    assert [0.05, 0.05, 0.5, 0.05] == [
+        interval(100.0, moved=True),
+        interval(109.0, moved=False),
+        interval(111.0, moved=False),
+        interval(111.5, moved=True),
+    ]

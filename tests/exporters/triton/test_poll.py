@@ -13,6 +13,7 @@ import pytest
 from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion, claims
+from triton_exporter.triton import poll
 from triton_exporter.triton.poll import PER_POLL, ApiPoller
 
 TIMEOUT = 1.0
@@ -196,8 +197,11 @@ def test_a_kind_of_question_that_hangs_does_not_keep_the_other_from_being_asked(
     assert {ModelVersion("m", "1")} == known[other].keys()
 
 
-def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it() -> None:
+def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Known configurations are read again in turn, also behind those that have begun to refuse."""
+    monkeypatch.setattr(poll, "REREAD_SECONDS", 0.0)
     models = [f"m{number}" for number in range(6)]
     paths = {name: f"/v2/models/{name}/versions/1/config" for name in models}
     configs = {path: body(json.dumps({"name": name}).encode()) for name, path in paths.items()}
