@@ -18,7 +18,6 @@ from triton_alerts.bridge.incidents.history import (
     list_incidents,
 )
 from triton_alerts.bridge.receiver import INCIDENTS_PATH
-from triton_exporter.common.options import is_web_address
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.server_access import Access, innermost_reason, read_secret, session_for
 
@@ -100,20 +99,21 @@ TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
 
 
 def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
-    """Return the bridge that the options or the project file name, if they do. Raises ProblemsError."""
-    if args.bridge_data and not is_web_address(args.bridge_data):
-        return Path(args.bridge_data)
-    if args.bridge_data and args.bridge_token_file:
+    """Return the bridge that the options name: by its folder if it is on this machine, else by its URL.
 
-        def token() -> str:
-            return read_secret(args.bridge_token_file, TOKEN_OPTION)
-
-        token()  # a mistake is reported now
-        return BridgeAddress(args.bridge_data, token, str(args.bridge_ca_file or ""))
-    if "bridge_data" in args.flags:
+    The project file has the URL for Alertmanager, too: without a token it is of no use here. Raises ProblemsError.
+    """
+    folder: Path | None = args.bridge_data
+    if folder and "bridge_url" not in args.flags and ("bridge_data" in args.flags or folder.is_dir()):
+        return folder
+    if not args.bridge_url or not (args.bridge_token_file or "bridge_url" in args.flags):
+        return None
+    if not args.bridge_token_file:
         fix = f"give the bridge's own --token-file as {TOKEN_OPTION}"
-        raise ProblemsError(Problem(DATA_OPTION, f"a URL needs {TOKEN_OPTION}", fix))
-    # The project file has the URL for Alertmanager, too: what can be read without a token is the folder.
-    data = args.project_file.given.get("bridge.data")
-    folder = args.project_file.path.parent / str(data.value) if data else None
-    return folder if folder and folder.is_dir() else None
+        raise ProblemsError(Problem("--bridge-url", f"needs {TOKEN_OPTION}", fix))
+
+    def token() -> str:
+        return read_secret(args.bridge_token_file, TOKEN_OPTION)
+
+    token()  # a mistake is reported now
+    return BridgeAddress(args.bridge_url, token, str(args.bridge_ca_file or ""))

@@ -337,12 +337,14 @@ class Dashboards(PrometheusAccess, Links, Files):
 class Bridge(Options):
     """A bridge, by its folder or its URL, for what reads its incidents."""
 
-    bridge_data: Annotated[str | None, single(str), Form("DIR|URL"), Key("bridge.url")] = None
-    """data folder of the bridge, or its URL, to read its incidents"""
+    bridge_data: Annotated[Folder, Key("bridge.data")] = None
+    """data folder of the bridge, to read its incidents"""
+    bridge_url: Annotated[Url, Key("bridge.url")] = ""
+    """URL of the bridge, to read its incidents where its data folder is on another machine"""
     bridge_token_file: Annotated[Rare[File], Key("bridge.token_file")] = None
-    """file with the bearer token for --bridge-data URL (the bridge's --token-file)"""
+    """file with the bearer token for --bridge-url (the bridge's --token-file)"""
     bridge_ca_file: Annotated[Rare[File], Key("bridge.ca_file")] = None
-    """CA certificates to trust for --bridge-data URL (PEM)"""
+    """CA certificates to trust for --bridge-url (PEM)"""
 
 
 class Recorded(RequiredPrometheus):

@@ -129,7 +129,12 @@ def test_a_password_of_ones_own_is_hashed_as_the_services_read_it(
 
 @pytest.mark.parametrize(
     ("variable", "target"),
-    [("OBJECTIVES_DIR", "/objectives"), ("ALERTS_FILE", "/alerts.yaml"), ("MODEL_REPOSITORY", "/models")],
+    [
+        ("OBJECTIVES_DIR", "/objectives"),
+        ("ALERTS_FILE", "/alerts.yaml"),
+        ("PROJECT_FILE", "/tritonwatch.yaml"),
+        ("MODEL_REPOSITORY", "/models"),
+    ],
 )
 def test_a_path_that_does_not_exist_is_refused(variable: str, target: str) -> None:
     """Docker would make an empty folder of a misspelt path; a path may have a colon, and needs no `./`."""
@@ -243,12 +248,9 @@ def test_a_flag_whose_variable_is_not_set_counts_as_not_given(tmp_path: Path) ->
 def test_the_generators_configuration_starts_a_real_alertmanager(
     services: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """What the generator service writes, with its own flags, is accepted by every amtool there is."""
-    arguments = [
-        word
-        for word in services["generator"]["command"]
-        if not word.startswith(("--objectives", "--alerts", "--out"))
-    ]
+    """What the generator service writes, with its own flags and project file, is accepted by every amtool there is."""
+    project = str(ROOT / "compose" / "tritonwatch.yaml")
+    arguments = [word.replace("/tritonwatch.yaml", project) for word in services["generator"]["command"]]
     objectives = ["--objectives", str(ROOT / "slo/objectives"), "--alerts", str(ROOT / "alerts/alerts.yaml")]
 
     assert 0 == main([*arguments, *objectives, "--out", str(tmp_path)])

@@ -63,7 +63,7 @@ def test_each_program_finds_the_others(folder: Path) -> None:
     assert ("http://127.0.0.1:1", 1.0) == (pages.prometheus, pages.timeout)
     assert ("http://127.0.0.1:2", "http://127.0.0.1:4") == (pages.alertmanager, pages.grafana)
     assert ("http://127.0.0.1:5", folder / "bridge.token") == (
-        reported.bridge_data,
+        reported.bridge_url,
         reported.bridge_token_file,
     )
     assert ("http://127.0.0.1:2", "http://127.0.0.1:3") == bridge.alertmanager

@@ -116,7 +116,7 @@ def _gauge_family(row: Metric, value: float) -> GaugeMetricFamily:
 
 PATH = "/alertmanager"
 INCIDENTS_PATH = "/incidents"
-"""Path at which `tritonwatch web --bridge-data URL` reads the incidents."""
+"""Path at which `tritonwatch web --bridge-url` reads the incidents."""
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
 MAX_CONNECTIONS = 64

@@ -498,12 +498,12 @@ def test_incidents_of_a_bridge_on_another_machine_are_listed(
     webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None, lambda: "secret")
     with served(listen(("127.0.0.1", 0), webhook)) as receiver:
         address = f"http://127.0.0.1:{receiver.server_address[1]}"
-        words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--bridge-data"]
-        assert 0 == main([*words, str(tmp_path)])
+        words = ["report", "--prometheus", prometheus, "--period", "2025-09"]
+        assert 0 == main([*words, "--bridge-data", str(tmp_path)])
         local = capsys.readouterr().out
-        assert 0 == main([*words, address, "--bridge-token-file", str(token)])
+        assert 0 == main([*words, "--bridge-url", address, "--bridge-token-file", str(token)])
         remote = capsys.readouterr().out
-        assert 2 == main([*words, address])
+        assert 2 == main([*words, "--bridge-url", address])
     store.close()
 
     assert "2 incidents, of which 2 pages." in remote
@@ -512,7 +512,7 @@ def test_incidents_of_a_bridge_on_another_machine_are_listed(
         for text in (local, remote)
     ]
     assert without_times[0] == without_times[1]
-    assert "--bridge-data URL needs --bridge-token-file" in capsys.readouterr().err
+    assert "--bridge-url: needs --bridge-token-file" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

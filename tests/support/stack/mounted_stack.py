@@ -35,6 +35,7 @@ MOVES = {
     "/generated": "generated",
     "/objectives": "objectives",
     "/alerts.yaml": "alerts.yaml",
+    "/tritonwatch.yaml": "tritonwatch.yaml",
     "/prometheus": "prometheus",
     "/alertmanager": "alertmanager",
     "/data": "bridge",
@@ -144,7 +145,7 @@ class MountedStack:
         return _PATHS.sub(lambda match: str(self.folder / MOVES[match[0]]), text)
 
     def _configured(self) -> dict[str, dict[str, Any]]:
-        for name in set(MOVES.values()) - {"objectives", "alerts.yaml"}:
+        for name in set(MOVES.values()) - {"objectives", "alerts.yaml", "tritonwatch.yaml"}:
             (self.folder / name).mkdir()
         shutil.copytree(ROOT / "slo" / "objectives", self.folder / "objectives")
         shutil.copy(ROOT / "alerts" / "alerts.yaml", self.folder)
@@ -165,5 +166,7 @@ class MountedStack:
         if self._faster:
             text = text.replace("15s", "1s\n  scrape_timeout: 1s", 1).replace("15s", "1s")
         (self.folder / "etc" / "prometheus.yml").write_text(text)
+        project = self.moved((ROOT / "compose" / "tritonwatch.yaml").read_text())
+        (self.folder / "tritonwatch.yaml").write_text(project)
         services: dict[str, dict[str, Any]] = config["services"]
         return services
