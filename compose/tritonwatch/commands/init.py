@@ -1,29 +1,28 @@
-"""`tritonwatch init`: propose objectives for the models of a running Triton."""
+"""`tritonwatch init`: propose objectives for the models of running Tritons."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 
 from triton_exporter.app.features import triton_client
 from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.options import Url, adder
-from triton_exporter.common.printable import printable
+from triton_exporter.common.options import Form, Options, adder, each, metrics_page, url
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_exporter.exposition.parse import Exposition, parse
-from triton_exporter.http.client import FetchError
-from triton_exporter.snapshot import ModelConfig, Snapshot, what_to_check
+from triton_exporter.exposition.parse import parse
+from triton_exporter.exposition.scrape import fetch_metrics
+from triton_exporter.snapshot import IndexEntry, ModelConfig, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
+from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
 from tritonwatch.parser import declare
@@ -36,14 +35,24 @@ EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing wa
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
 _MAX_POLLS = 100
+_EXPORTER_PORT = 9401
 _MICROSECONDS = 1e6
 
 
-class _Settings(TritonAccess):
+class _Tritons(Options):
     section = "exporter"
 
-    triton: Url
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
+    triton: Annotated[tuple[str, ...], each(url), Form("URL", repeated=True)]
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000 (repeat for each Triton)"""
+    triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
+    """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
+    same host)"""
+
+    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
+        """Return what is wrong with the two together."""
+        if self.triton_metrics and len(self.triton_metrics) != len(self.triton):
+            reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
+            yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")
 
 
 PROJECT = """\
@@ -53,8 +62,8 @@ prometheus: {prometheus}
 # grafana: {{url: http://127.0.0.1:3000, token_file: grafana.token}}
 bridge: {{url: http://127.0.0.1:9096, data: bridge}} # also: slack_token_file, channel, ...
 # receivers: {{page_to: [pagerduty:///run/secrets/pagerduty]}}
-tritons: # where an exporter is scraped = its Triton
-- 127.0.0.1:9401={triton}
+tritons: # where an exporter is scraped = its Triton; start each: tritonwatch exporter --triton URL --listen HOST:PORT
+{tritons}
 objectives: {objectives}
 out: generated
 """
@@ -63,30 +72,36 @@ out: generated
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
-    declare(parser, _Settings, _Settings.options().keys() - {"timeout"})
+    declare(parser, _Tritons)
+    declare(parser, TritonAccess, TritonAccess.options().keys() - {"triton", "triton_metrics", "timeout"})
     add(
         "--out FILE",
-        "file to write, or - for standard output (default: objectives/proposed.yaml); an existing file is never "
-        "overwritten",
+        "file to write, or - for standard output (default: objectives/proposed.yaml)",
         default="objectives/proposed.yaml",
     )
+    add("--force", "replace an existing file")
     declare(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
-    settings = _Settings.read(vars(args), os.environ)
-    reason = "already exists and is not overwritten"
-    exists = ProblemsError(Problem(f"--out {args.out}", reason, "choose another file"))
+    tritons = _Tritons.read(vars(args), os.environ)
+    metrics = tritons.triton_metrics or (None,) * len(tritons.triton)
+    each_access = [
+        TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
+        for address, page in zip(tritons.triton, metrics, strict=True)
+    ]
+    fix = "choose another file, or replace it with --force"
+    exists = ProblemsError(Problem(f"--out {args.out}", "already exists", fix))
     out = Path(args.out)
-    if args.out != "-" and out.exists():
+    if args.out != "-" and out.exists() and not args.force:
         raise exists
-    text = _proposal(settings, args)
+    text = _proposal(each_access, args)
     if args.out == "-":
         print(text, end="")
         return 0
     try:
-        output.write_file(out, text)
+        output.write_file(out, text, replace=args.force)
     except FileExistsError:  # another process created it meanwhile
         raise exists from None
     except OSError as error:
@@ -95,43 +110,44 @@ def run(args: argparse.Namespace) -> int:
     # A folder of objectives has no other files, so that the one for the project is never among them.
     if not out.is_absolute() and out.parent != Path() and not (args.project_file.given or FILE.exists()):
         address = args.prometheus or "http://127.0.0.1:9090"
-        project = PROJECT.format(prometheus=address, triton=settings.triton, objectives=out.parent)
+        targets = (f"- 127.0.0.1:{_EXPORTER_PORT + n}={triton}" for n, triton in enumerate(tritons.triton))
+        project = PROJECT.format(prometheus=address, tritons="\n".join(targets), objectives=out.parent)
         output.write_file(FILE, project)
-        written, check = f"{out} and {FILE}", "tritonwatch check"
+        written, check = f"{out} and {FILE}", "tritonwatch check" + ("" if args.prometheus else " --offline")
     print(f"wrote {written}; review, then run: {check}")
     return 0
 
 
-def _proposal(settings: TritonAccess, args: argparse.Namespace) -> str:
-    poll = _poll(settings)
-    if not poll.snapshot.index:
-        place, fix = f"Triton at {settings.triton}", "load a model, then run init again"
+def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
+    index: list[IndexEntry] = []
+    configs: dict[str, ModelConfig] = {}
+    counted = _Counted()
+    for settings in tritons:
+        snapshot = _snapshot(settings)
+        index += snapshot.index or ()
+        configs |= {key.model: config for key, config in snapshot.configs.items()}
+        counted.add(settings)
+    if not index:
+        place, fix = (
+            " and ".join(f"Triton at {settings.triton}" for settings in tritons),
+            "load a model, then run init again",
+        )
         raise ProblemsError(Problem(place, "lists no models", fix))
-    measured = _measured(settings)
-    origin = measured.origin
+    requests, queues = counted.means(triton.REQUEST_DURATION_US), counted.means(triton.QUEUE_DURATION_US)
+    origin = "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)"
     if args.prometheus:
         with access.connect(args) as prometheus:
-            _add_percentiles(measured.requests, prometheus, state.REQUEST_DURATION)
-            _add_percentiles(measured.queues, prometheus, state.QUEUE_DURATION)
+            _add_percentiles(requests, prometheus, state.REQUEST_DURATION)
+            _add_percentiles(queues, prometheus, state.QUEUE_DURATION)
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
-    for note in measured.notes:
-        print(printable(f"tritonwatch init: {note}"), file=sys.stderr)
-    models = observed_models(
-        poll.snapshot.index, poll.configs, measured.requests, measured.queues, measured.failed
-    )
-    return propose(models, MeasurementSource(poll.snapshot.triton_version, origin, measured.notes))
+    models = observed_models(index, configs, requests, queues, counted.sums[str(triton.REQUEST_FAILURE)])
+    return propose(models, MeasurementSource(snapshot.triton_version, origin))
 
 
-class _Poll(NamedTuple):
-    """What Triton lists, and the configurations of its models by model name."""
-
-    snapshot: Snapshot
-    configs: Mapping[str, ModelConfig]
-
-
-def _poll(settings: TritonAccess) -> _Poll:
-    url = settings.triton
-    client = triton_client(settings, url)
+def _snapshot(settings: TritonAccess) -> Snapshot:
+    """Return what a Triton lists, with the configurations of all its models."""
+    address = settings.triton
+    client = triton_client(settings, address)
     failures: list[str] = []
     poller = ApiPoller(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
@@ -146,74 +162,57 @@ def _poll(settings: TritonAccess) -> _Poll:
         client.close()
     if snapshot.api_failure == state.NOT_TRITON:
         reason = f"is not a Triton ({snapshot.api_failure_text})"
-        raise ProblemsError(Problem(url, reason, "give --triton the URL of Triton's HTTP API"))
+        raise ProblemsError(Problem(address, reason, "give --triton the URL of Triton's HTTP API"))
     if snapshot.api_failure:
         reason = snapshot.api_failure
-        raise ProblemsError(Problem(f"Triton at {url}", f"does not answer ({reason})", what_to_check(reason)))
+        raise ProblemsError(
+            Problem(f"Triton at {address}", f"does not answer ({reason})", what_to_check(reason))
+        )
     if snapshot.index is None:
         reason = f"does not list its models ({failures[-1] if failures else 'no reason'})"
-        raise ProblemsError(Problem(f"Triton at {url}", reason))
-    return _Poll(snapshot, {key.model: config for key, config in snapshot.configs.items()})
+        raise ProblemsError(Problem(f"Triton at {address}", reason))
+    return snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Measured times and failed requests by model; `origin` is their source, `notes` are failed readings."""
+class _Counted:
+    """What all Tritons counted since their start: sums by metric and model."""
 
-    requests: dict[str, Timing] = field(default_factory=dict)
-    queues: dict[str, Timing] = field(default_factory=dict)
-    failed: Mapping[str, float] = field(default_factory=dict)
-    origin: str = "no measurements"
-    notes: tuple[str, ...] = ()
+    def __init__(self) -> None:
+        self.sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
+    def add(self, settings: TritonAccess) -> None:
+        """Add the counters of one Triton. Raises ProblemsError if they cannot be read."""
+        client = triton_client(settings, settings.metrics_url)
+        try:
+            reading = fetch_metrics(client, "", time.time)
+        finally:
+            client.close()
+        if not reading.up:
+            fix = "give their address as --triton-metrics; Triton needs --allow-metrics=true, its default"
+            raise ProblemsError(
+                Problem(
+                    f"Triton's metrics at {settings.metrics_url}", f"cannot be read ({reading.detail})", fix
+                )
+            )
+        for family in parse(reading.body).families.values():
+            for series, value in family.samples():
+                if series.labels.get("reason") != CANCELED:  # not a failure of the server
+                    self.sums[series.name][series.labels.get("model", "")] += value
 
-def _measured(settings: TritonAccess) -> _Measured:
-    """Return means and sums by model since Triton's start."""
-    url = settings.metrics_url
-    client = triton_client(settings, url)
-    try:
-        answer = client.get("")
-    except FetchError as error:
-        return _Measured(
-            notes=(f"cannot read Triton's metrics at {url}: {error}; give their address as --triton-metrics",)
-        )
-    finally:
-        client.close()
-    body = parse(answer.body)
-    if str(triton.REQUEST_SUCCESS) not in body.families:
-        return _Measured(
-            notes=(f"{url} does not return Triton's metrics; check that --triton-metrics ends in /metrics",)
-        )
-    counts = _sum_by_model(body, triton.REQUEST_SUCCESS)
-    return _Measured(
-        _means(counts, _sum_by_model(body, triton.REQUEST_DURATION_US)),
-        _means(counts, _sum_by_model(body, triton.QUEUE_DURATION_US)),
-        _sum_by_model(body, triton.REQUEST_FAILURE),
-        "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)",
-    )
-
-
-def _sum_by_model(body: Exposition, metric: Metric) -> dict[str, float]:
-    sums: dict[str, float] = defaultdict(float)
-    family = body.families.get(str(metric))
-    for series, value in family.samples() if family else ():
-        if series.labels.get("reason") == CANCELED:
-            continue  # not a failure of the server
-        sums[series.labels.get("model", "")] += value
-    return sums
-
-
-def _means(counts: Mapping[str, float], sums: Mapping[str, float]) -> dict[str, Timing]:
-    return {
-        model: Timing(count, sums.get(model, 0.0) / count / _MICROSECONDS)
-        for model, count in counts.items()
-        if count > 0
-    }
+    def means(self, microseconds: Metric) -> dict[str, Timing]:
+        """Return the mean time of a request by model."""
+        sums = self.sums[str(microseconds)]
+        return {
+            model: Timing(requests, sums.get(model, 0.0) / requests / _MICROSECONDS)
+            for model, requests in self.sums[str(triton.REQUEST_SUCCESS)].items()
+            if requests > 0
+        }
 
 
 def _add_percentiles(timings: dict[str, Timing], prometheus: Prometheus, histogram: Metric) -> None:
     rates = f"sum by (model, le) (rate({histogram.bucket}[{_HISTORY}]))"
-    for sample in prometheus.instant(f"histogram_quantile(0.99, {rates})"):
-        model = sample.labels.get("model", "")
-        if 0 < sample.value < float("inf"):
-            timings[model] = replace(timings.get(model, Timing()), p99=sample.value)
+    for name, quantile in (("p90", 0.9), ("p99", 0.99)):
+        for sample in prometheus.instant(f"histogram_quantile({quantile}, {rates})"):
+            model = sample.labels.get("model", "")
+            if 0 < sample.value < float("inf"):
+                timings[model] = replace(timings.get(model, Timing()), **{name: sample.value})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from triton_exporter.common.duration import measured_text, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
@@ -20,9 +20,11 @@ from triton_slo.problem_words import count
 
 P99_HEADROOM = 1.5
 """Ratio of a threshold to the measured 99th percentile."""
-MEAN_HEADROOM = 20.0
-"""Ratio of a threshold to the measured mean, where there is no percentile. At most 5 % of the requests take longer
-than 20 times their mean (Markov's inequality), and a page of a 99 % objective needs at least 6 %."""
+P90_HEADROOM = 3.0
+"""Largest ratio of a threshold to the measured 90th percentile: a few slow requests must not become the promise."""
+MEAN_HEADROOM = 5.0
+"""Ratio of a threshold to the measured mean, where there is no percentile. Of exponentially distributed times, 0.7 %
+are longer; a few percent of much slower requests are seen."""
 QUEUE_DELAY_HEADROOM = 5.0
 """Least ratio of a queue threshold to the delay that the model's batcher is configured to wait."""
 _MIN_SECONDS = 0.01
@@ -39,12 +41,14 @@ class Timing:
 
     requests: float = 0.0
     mean: float | None = None
+    p90: float | None = None
     p99: float | None = None
 
     def threshold(self, default: float) -> float:
         """Return a threshold with headroom above what was measured, at a bucket's bound."""
         if self.p99 is not None:
-            return round_up(max(_MIN_SECONDS, self.p99 * P99_HEADROOM))
+            most = math.inf if self.p90 is None else self.p90 * P90_HEADROOM
+            return round_up(max(_MIN_SECONDS, min(self.p99 * P99_HEADROOM, most)))
         if self.mean is None:
             return default
         return round_up(max(_MIN_SECONDS_FROM_MEAN, self.mean * MEAN_HEADROOM))
@@ -54,7 +58,7 @@ class Timing:
             return f"p99 {measured_text(self.p99)}"
         return (
             "no requests measured yet, so the threshold is a guess; "
-            "run init again, with another --out, once there are some"
+            "run init --force again once there are some"
             if self.mean is None
             else f"mean {measured_text(self.mean)} of {self.requests:.0f} requests"
         )
@@ -78,7 +82,6 @@ class MeasurementSource:
 
     triton_version: str = ""
     latencies: str = "no measurements"
-    notes: Sequence[str] = field(default_factory=tuple)
 
 
 def round_up(seconds: float) -> float:
@@ -112,8 +115,8 @@ def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> I
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
     yield (
-        f"# A threshold is {P99_HEADROOM:g} times the measured 99th percentile "
-        f"(at least {time_text(_MIN_SECONDS)}), or {MEAN_HEADROOM:g} times the measured mean "
+        f"# A threshold is {P99_HEADROOM:g} times the measured 99th percentile, at most {P90_HEADROOM:g} times the 90th "
+        f"(at least {time_text(_MIN_SECONDS)}),\n# or {MEAN_HEADROOM:g} times the measured mean "
         f"(at least {time_text(_MIN_SECONDS_FROM_MEAN)}),"
     )
     bounds = [time_text(bound) for bound in DEFAULT_BOUNDS]
@@ -123,9 +126,8 @@ def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> I
     )
     most = time_text(Queue.default_seconds)
     yield f"# Measured waiting raises a queue threshold to at most {most}; only the configured delay of the model's"
-    yield "# batcher raises it further. Latencies as measured fire no page."
-    yield "# Thresholds from means are high: with a day of history, run init --prometheus again for lower ones."
-    yield from (_comment(note, 0) for note in source.notes)
+    yield "# batcher raises it further."
+    yield "# A mean hides the tail: with a day of history, run init --force --prometheus URL."
 
 
 def _readiness_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
@@ -160,7 +162,8 @@ def _latency_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     )
     chosen = {model.name: model.request.threshold(Latency.default_seconds) for model in models}
     for model in models:
-        yield _comment(f"{model.name}: {model.request}{_kind_note(model.config)}")
+        slow = _slow_note(model.request, chosen[model.name])
+        yield _comment(f"{model.name}: {model.request}{slow}{_kind_note(model.config)}")
     yield from _threshold_lines("latency", Latency.default_seconds, chosen)
 
 
@@ -169,7 +172,7 @@ def _queue_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {model.name: queue_threshold(model) for model in models}
     for model in models:
-        slow = _slow_queue_note(model, chosen[model.name])
+        slow = _slow_note(model.queue, chosen[model.name])
         yield _comment(f"{model.name}: {model.queue}{slow}{_batching_note(model.config)}")
     yield from _threshold_lines("queue", Queue.default_seconds, chosen)
 
@@ -182,11 +185,13 @@ def queue_threshold(model: ObservedModel) -> float:
     return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds)))
 
 
-def _slow_queue_note(model: ObservedModel, threshold: float) -> str:
-    measured = model.queue.mean if model.queue.p99 is None else model.queue.p99
+def _slow_note(timing: Timing, threshold: float) -> str:
+    measured = timing.mean if timing.p99 is None else timing.p99
     if measured is None or measured <= threshold:
         return ""
-    return ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to wait"
+    return (
+        ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to be"
+    )
 
 
 def _objective_lines(name: str, description: str, target: str) -> Iterator[str]:
