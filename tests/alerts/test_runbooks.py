@@ -73,10 +73,3 @@ def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
         }
         unknown = {name for name in selected - {""} if not recorded.match(name)} - known_names()
         assert unknown == set(), query
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    """Every relative link of a page is a file that is there."""
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target

@@ -115,23 +115,6 @@ def test_a_dead_triton_is_named(tmp_path: Path) -> None:
     assert [] == _left_behind(folder)
 
 
-def test_a_dead_part_is_named(tmp_path: Path) -> None:
-    """A server of the stack that ends unexpectedly ends the demo, with its name and its last lines."""
-    folder = tmp_path / "demo"
-    demo = _start(folder)
-    _read_until(demo, "all steps take")
-    for process in psutil.process_iter(["cmdline"]):
-        command = " ".join(process.info["cmdline"] or [])
-        if "--storage.tsdb.path" in command and str(folder) in command:
-            process.kill()
-
-    output = _read_rest(demo)
-
-    assert 1 == demo.returncode
-    assert "Prometheus ended with signal 9 (SIGKILL)" in output
-    assert [] == _left_behind(folder)
-
-
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """A taken port is one line with its program and other ports, and nothing is started or left."""
     base = port_base()

@@ -92,13 +92,6 @@ def test_every_name_of_the_table_is_read() -> None:
         assert expected == actual, alias.name
 
 
-def test_no_name_is_twice_in_the_table() -> None:
-    """An alias means one thing."""
-    names = [alias.name for alias in dcgm.ALIASES]
-
-    assert sorted(set(names)) == sorted(names)
-
-
 @pytest.mark.parametrize(
     ("evidence", "row", "expected"),
     [

@@ -89,17 +89,6 @@ def test_committed_files_are_what_the_objectives_give() -> None:
     assert [] == stale, "run `make generate`"
 
 
-def test_no_rule_has_an_interval_in_it() -> None:
-    """The rules are the same whatever the intervals of scrapes and evaluations are."""
-    made = [artifacts(shipped(), Options(scrape_interval_seconds=seconds)) for seconds in (5, 60)]
-    assert made[0] == made[1]
-
-
-def test_same_input_same_bytes() -> None:
-    """The text does not depend on the clock, the machine or the order of dictionaries."""
-    assert artifacts(shipped(), Options()) == artifacts(shipped(), Options())
-
-
 def test_an_operator_resource_has_the_same_rules() -> None:
     """The format changes the wrapping, never a rule."""
     plain = {
