@@ -37,6 +37,7 @@ SLACK = 0.5
 NOT_READY_OF_A_TICKET = "10m"
 """How long servers in all were not ready where a ticket is raised: a rolling restart of a few is none."""
 _DAY, _THREE_DAYS = "1d", "3d"
+_PERCENT = "{{ $value | humanizePercentage }}"
 _FAILURES_TO_CALL_SPENT = 20
 
 
@@ -104,6 +105,7 @@ def groups(plan: Plan) -> tuple[Group, Group]:
             labels=plan.labels,
             comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less.",
         ),
+        _since(plan),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
         *(alert for tier, alert in alerts if _from_copy(tier.long)),
         *_budget_alerts(plan),
@@ -300,9 +302,9 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
     )
 
 
-def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
-    objective, own = plan.objective, plan.own
-    yield Rule(
+def _since(plan: Plan) -> Rule:
+    own = plan.own
+    return Rule(
         f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
         f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
         names.COUNTER_SINCE,
@@ -310,13 +312,17 @@ def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
         comment="Unix time since which the group is counted. Events before it are in no window: one that is longer "
         "covers only the time since then.",
     )
+
+
+def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
+    objective, own = plan.objective, plan.own
     if objective.calendar is not None:
         return
     spent, first = share(plan, objective.window.nominal), ""
     if fast:
         whole = max(fast, key=parse_seconds)
-        young = f"time() - {names.COUNTER_SINCE}{own} < {number(plan.clock.real(whole))}"
-        spent = f"({spent} or ({share(plan, whole)} and {young}))"
+        old = f"time() - {names.COUNTER_SINCE}{own} >= {number(plan.clock.real(whole))}"
+        spent = f"({spent} or ({share(plan, whole)} unless {old}))"
         first = (
             f" In the first minutes, before the long window has data, that of {whole}, which is all there is."
         )
@@ -384,8 +390,8 @@ def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
         error, total = (
             f"{names.SERVERS_NOW}{own.equal(names.EVENT, event)}" for event in (names.ERROR, names.TOTAL)
         )
-        lines.append(f"and {ignoring} {error} / {ignoring} {total} > 0.5")
-        comment = "The last minutes burn, and more than half of the servers are not ready now"
+        lines.insert(0, f"{error} / {ignoring} {total} > 0.5")
+        comment = "More than half of the servers are not ready now, and the last minutes burn"
     if asked.z:
         by_chance = f"{asked.z:.3f} * sqrt({budget} / {ignoring} {events(plan, longest, names.TOTAL)})"
         first = f"{first} - {by_chance}"
@@ -586,36 +592,24 @@ def action(alert: str, steps: str) -> str:
 
 
 def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
-    """Return the texts of a burn alert: the number from one query, everything else as it is."""
+    """Return the texts of a burn alert.
+
+    They hold no query: Prometheus writes each text again for each alert at each evaluation, most of all in a storm.
+    The bridge asks once how many failed.
+    """
     objective = plan.objective
     own = _own_texts(plan) | {
         name: escape_template(text)
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
-    page, time = plan.pages(tier), objective.indicator.counts_time
-    group = "".join(f", {label}=%[{place}]q" for place, label in enumerate(objective.group_by, 1))
-    named, window = f"{str(plan.own)[:-1]}{group}}}", canonical(tier.long)
-    if page and time:
-        query = f"{names.SERVERS_NOW}{named}"
-    else:
-        counter = f"{names.COPY if _from_copy(window) else names.COUNTER}{named}"
-        real = plan.clock.text(window)
-        query = f"round(({counter} - {counter} offset {real} >= 0) or increase({counter}[{real}]))"
-    asked = " ".join(f"$labels.{label}" for label in objective.group_by)
-    numbers = (
-        f"{{{{ range $i, $n := printf `{query}` {asked} | query | sortByLabel `{names.EVENT}` }}}}"
-        f"{{{{ if $i }}}} of {{{{ end }}}}{{{{ printf `%.0f` $n.Value }}}}{{{{ end }}}}"
-    )
+    window = canonical(tier.long)
     allowed = f"{number(round(100 * error_budget(objective.target), 10))}%"
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
-    # The value of the expression is the share of the first window, which the numbers are of, too.
-    said = (
-        f"{{{{ $value | humanizePercentage }}}} of {objective.indicator.failed_words} ({numbers} in {window}), "
-        f"at most {allowed} may"
-    )
+    # The value of an expression is that of its first line.
+    said = f"{_PERCENT} of {objective.indicator.failed_words} in the last {window}, at most {allowed} may"
     where, more = f"the last {window} and the last {canonical(tier.short)}", ""
-    if page and time:
-        said = f"not ready on {numbers} servers"
+    if plan.pages(tier) and objective.indicator.counts_time:
+        said = f"not ready on {_PERCENT} of its servers"
         where = f"the last {canonical(tier.short)}"
         more = ", while more than half of the servers are not ready"
     return {

@@ -40,7 +40,7 @@ LONGER_SECONDS = 20.0
     ("models", "page"),
     [
         (("ranker",), "No Triton server is live"),
-        (("ranker", "embedder"), "ranker: not ready on 1 of 1 servers"),
+        (("ranker", "embedder"), "ranker: not ready on 100% of its servers"),
     ],
     ids=["the only server of all", "one of two, with its own model"],
 )

@@ -123,7 +123,9 @@ class Fleet:
                 yield names.SEEN, labels, each
         for model in range(self.models):
             group = {"model": f"m{model}", "version": "1"}
-            yield names.COUNTER_SINCE, own | group, [(end, end - self.recorded_days * DAY)]
+            times = range(int(min(1.0, self.recorded_days) * DAY), -1, -LONG_STEP)
+            since = [(end - ago, end - self.recorded_days * DAY) for ago in times]
+            yield names.COUNTER_SINCE, own | group, since
 
     def sloths(self, end: float) -> Iterator[Series]:
         """Yield the share of each five minutes, of which Sloth takes the mean over 30 days."""

@@ -232,6 +232,10 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
     series = [
         *recorded_group(own, times, target=0.99, burn=0.5, left=0.5, since=now - 2 * HOURS),
         *recorded_group(objective, times, days=30.0),
+        *(
+            (names.COUNTER, {**own, names.EVENT: event}, [(at, (at - times[0]) * a_second) for at in times])
+            for event, a_second in ((names.ERROR, 0.04), (names.TOTAL, 8))
+        ),
         (names.INFO, {**objective, "target": "0.99", "window": "30d"}, [(at, 1.0) for at in times]),
         (
             names.CAUSE_SHARE,
@@ -244,7 +248,7 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         known = from_prometheus(Prometheus(Access(url)))(incident)
 
     facts = dict(known.facts)
-    assert "0.5x the allowed rate" == facts["Burn rate"]
+    assert "0.5x the allowed rate (12 of 2,400 failed in 5m)" == facts["Burn rate"]
     assert re.fullmatch(r"50\.0% \(only [0-9hms ]+ of data\)", facts["Budget left"])
     assert "99 % of requests without an error over 30d" == facts["Objective"]
     assert "BACKEND 100%" == facts["Causes"]

@@ -479,7 +479,10 @@ def servers(world: World, model: str, shown: Mapping[str, Sequence[str]]) -> Non
 
 @pytest.mark.parametrize("tool", newest(promtools()), ids=str)
 def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path) -> None:
-    """Rollouts of all forms page nobody; half an hour of one broken server of three or ten is a ticket."""
+    """Rollouts of all forms page nobody; half an hour of one broken server of 3, 10 or 50 is a ticket.
+
+    Where the only server or the last one fails, the page comes within two minutes.
+    """
     world, minutes, up = World(), 150, "r" * 240
     down = "r" * 240 + "u" * 60
     servers(world, "in-place", {f"s{n}": up[: 2 * n] + up + "uu" + "r" * 58 for n in range(3)})
@@ -494,6 +497,9 @@ def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path)
     servers(world, "scale-down", {f"s{n}": up + ("-" if n else "r") * 60 for n in range(10)})
     servers(world, "one-of-three", {"s0": down, "s1": up + "r" * 60, "s2": up + "r" * 60})
     servers(world, "one-of-ten", {"s0": down, **{f"s{n}": up + "r" * 60 for n in range(1, 10)}})
+    servers(world, "one-of-fifty", {"s0": down, **{f"s{n}": up + "r" * 60 for n in range(1, 50)}})
+    servers(world, "from-30-to-3", {f"s{n}": up + ("r" if n < 3 else "-") * 60 for n in range(30)})
+    servers(world, "last-of-three", {"s0": up[:200] + "-" * 100, "s1": up[:220] + "-" * 80, "s2": down})
     servers(world, "two-of-three", {"s0": down, "s1": down, "s2": up + "r" * 60})
     servers(world, "only", {"s0": down})
     servers(world, "replaced", {"old": up + "-" * 60, "new": "-" * 240 + "l" * 60})
@@ -505,13 +511,13 @@ def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path)
         for _, tier, model in played.firing
         if "page" in tier
     }
-    assert {"two-of-three", "only", "replaced"} == set(pages)
+    assert {"two-of-three", "only", "last-of-three", "replaced"} == set(pages)
     for model, fired in pages.items():
         # promtool reads the last sample of a server that is gone for five minutes more.
-        assert 120 < fired[0] <= (127 if model == "replaced" else 123), (model, fired[0])
+        assert 120 < fired[0] <= (127 if model == "replaced" else 122), (model, fired[0])
         assert fired[-1] >= minutes - 1, model
     tickets = {model for _, tier, model in played.firing if tier.startswith("ticket")}
-    assert {"one-of-three", "one-of-ten", "two-of-three", "only", "replaced"} == tickets
+    assert {"one-of-three", "one-of-ten", "one-of-fifty", *pages} == tickets
 
 
 def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path) -> None:
@@ -567,8 +573,8 @@ def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path)
     assert (names.SPENT_ALERT, "few failures") not in fired
 
 
-def test_an_alert_says_how_many_in_plain_numbers(tmp_path: Path) -> None:
-    """One query for the number; the rest is text."""
+def test_an_alert_says_what_share_failed_without_a_query(tmp_path: Path) -> None:
+    """Prometheus would run a query in a text for each alert at each evaluation, most of all in a storm."""
     world = World()
     triton_server(world, "m", counted(incident(30, 30, 0, 0.05)))
     (text,) = (a.text for a in artifacts([objective("errors")], Options()) if a.name == "slo-errors.yml")
@@ -587,10 +593,8 @@ def test_an_alert_says_how_many_in_plain_numbers(tmp_path: Path) -> None:
     done = promtool(promtools()[-1], "test", "rules", tmp_path / "t.json")
 
     printed = done.stdout + done.stderr
-    assert "m version 1: 2.5% of requests failed (295 of 11800 in 1h), at most 0.1% may" in printed, printed[
-        -3000:
-    ]
+    assert "m version 1: 2.5% of requests failed in the last 1h, at most 0.1% may" in printed, printed[-3000:]
     for rule in [
         rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "alert" in rule
     ]:
-        assert sum(value.count("| query") for value in rule["annotations"].values()) <= 1
+        assert not any("| query" in value for value in rule["annotations"].values())

@@ -155,7 +155,8 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
     burn = value(f"max({burn_now(where)})")
     if burn is not None:
-        facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate"))
+        counts = "" if indicator.counts_time else _failed_now(prometheus, where)
+        facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate{counts}"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None:
         gone = left * days * DAY / burn if days and burn and burn > 1 and left > 0 else None
@@ -178,6 +179,22 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
     return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step)
+
+
+def _failed_now(prometheus: Prometheus, where: Matchers) -> str:
+    """Return how many events of the last minutes failed, in brackets; of several groups, where most did."""
+    counter = f"{names.COUNTER}{where}"
+    # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
+    grown = prometheus.instant(f"({counter} - {counter} offset 5m >= 0) or increase({counter}[5m])")
+    counts: dict[names.GroupLabels, dict[str, float]] = {}
+    for sample in grown:
+        group = counts.setdefault(names.group_of(sample.labels), {})
+        group[sample.labels.get(names.EVENT, "")] = sample.value
+    failed, total = max(
+        ((each.get(names.ERROR, 0.0), each.get(names.TOTAL, 0.0)) for each in counts.values()),
+        default=(0.0, 0.0),
+    )
+    return f" ({failed:,.0f} of {total:,.0f} failed in 5m)" if total else ""
 
 
 def _short_history_hint(prometheus: Prometheus, where: Matchers, days: float | None) -> str:
