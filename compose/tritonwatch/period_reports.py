@@ -5,39 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import names
-from triton_slo.objective.model import Objective
-from triton_slo.prometheus import WARNS, Prometheus
+from triton_slo.prometheus import WARNS
 from triton_slo.report import documents
 from triton_slo.report.events import ReportedPeriod, parse_period
-from triton_slo.report.outcome import PeriodReport, ReportedIncident, recorded_report
-from tritonwatch.bridge_incidents import DATA_OPTION, BridgeAddress, incidents_of
+from triton_slo.report.outcome import PeriodReport, ReportedIncident
 from tritonwatch.parser import did_you_mean
-
-
-def period_report(
-    prometheus: Prometheus,
-    reported: ReportedPeriod,
-    now: float,
-    *,
-    timezone: str = "UTC",
-    objectives: Sequence[Objective] = (),
-    owners: Sequence[str] = (),
-    bridge: Path | BridgeAddress | None = None,
-) -> PeriodReport:
-    """Return the report of a period, of all owners or of some.
-
-    Raises PrometheusError, and ProblemsError where nothing was recorded or the bridge cannot be read.
-    """
-    whole = recorded_report(prometheus, reported, now, timezone, objectives)
-    report = of_owners(whole, owners)
-    return report if bridge is None else with_incidents(report, incidents_of(bridge, DATA_OPTION), owners)
 
 
 def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from triton_exporter.catalogue import own, state
 from triton_exporter.common.duration import DAY, in_words
 from triton_slo import estimate, names
-from triton_slo.amounts import budget_left, burn_rate
+from triton_slo.amounts import budget_left, burn_rate, ratio
 from triton_slo.canary import Comparison, EventCount, Verdict, compare
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, either_way
@@ -66,7 +66,10 @@ class GateLimits:
 
 
 FailureEvidence = Mapping[tuple[str, str], Judgement]
-"""Worst judgement, by model and version, on the objectives that see failures which Triton does not count."""
+"""Worst judgement, by model and version, on the objectives that see failures which Triton does not count.
+
+Its reason is what to do until it promotes.
+"""
 
 
 COMPARISON_SLICE_SECONDS = 300.0
@@ -202,7 +205,11 @@ def failure_evidence(
     judged: dict[tuple[str, str], Judgement] = {}
     seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
     for row, judgement in zip(seeing, judge(seeing, age_of, firing, limits), strict=True):
-        checked = _hold_if_too_few_events(judgement, row, events_of)
+        if judgement.verdict != "promote":
+            see = f"see objective {judgement.slo}, {judgement.verdict}: {judgement.reason}"
+            checked = replace(judgement, reason=see)
+        else:
+            checked = _hold_if_too_few_events(judgement, row, events_of)
         key = (checked.model, checked.version)
         judged[key] = max((judged.get(key, checked), checked), key=lambda judgement: _RANK[judgement.verdict])
     return judged
@@ -215,15 +222,15 @@ def _hold_if_too_few_events(
 
     A probe every 30 s that has been answered four times cannot show that fewer than one request in five fails.
     """
-    if judgement.verdict != "promote" or row.target is None:
+    if row.target is None:
         return judgement
     needed = math.ceil(math.log(1 - _SURE) / math.log(row.target))
     seen = events_of(row)
     if seen >= needed:
         return judgement
     reason = (
-        f"only {seen:.0f} requests were counted in the last 3 days; {needed} are needed to be "
-        f"{_SURE:.0%} sure that the target of {row.target:.4%} is met"
+        f"wait until objective {judgement.slo} has counted {needed} requests within 3 days ({seen:.0f} so far): so "
+        f"many show with {_SURE:.0%} certainty that its target of {ratio(row.target)} is met"
     )
     return replace(judgement, verdict="hold", reason=reason)
 
@@ -261,7 +268,7 @@ def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -
         return _unresolved(source, CAVEATS[source].settled_by)
     if judged.verdict == "promote":
         return ""
-    return _unresolved(source, f"see objective {judged.slo}, {judged.verdict}: {judged.reason}")
+    return _unresolved(source, judged.reason)
 
 
 def _error_doubt(row: GroupStatus, source: str, worst_case: estimate.WorstCase | None) -> str:

@@ -11,13 +11,13 @@ from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.objective.exclusion import time_zone
 from triton_slo.report import documents
 from triton_slo.report.events import FORMS
-from triton_slo.report.outcome import PeriodReport
+from triton_slo.report.outcome import PeriodReport, recorded_report
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import path
 from tritonwatch.assistant_tool import JsonAnswer
-from tritonwatch.bridge_incidents import bridge_of
+from tritonwatch.bridge_incidents import DATA_OPTION, bridge_of, incidents_of
 from tritonwatch.parser import declare
-from tritonwatch.period_reports import begun_period, formatted_report, period_report
+from tritonwatch.period_reports import begun_period, formatted_report, of_owners, with_incidents
 from tritonwatch.project import Reported
 
 EXAMPLE = "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --out report.md"
@@ -31,7 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     declare(parser, OPTIONS)
     add = adder(parser.add_argument)
-    add("--period PERIOD", f"month or quarter: {FORMS} (default: last-month)", default="last-month")
+    add(
+        "--period PERIOD",
+        f"month or quarter: {FORMS} (default: last-month, and this-month while nothing is recorded of the last)",
+    )
     add(
         "--timezone ZONE",
         "time zone of the period; objectives with a calendar window use their own time zone (default: UTC)",
@@ -65,18 +68,15 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 def _period_report(args: argparse.Namespace) -> PeriodReport:
     now = time.time()
     try:
-        reported = begun_period(args.period, now, args.timezone)
+        reported = begun_period("last-month" if args.period is None else args.period, now, args.timezone)
+        current = begun_period("this-month", now, args.timezone)
     except ValueError as error:
         raise ProblemsError(Problem("--period", str(error))) from error
     objectives = objective_files.load(args.objectives)
     bridge = bridge_of(args)
     with access.connect(args) as prometheus:
-        return period_report(
-            prometheus,
-            reported,
-            now,
-            timezone=args.timezone,
-            objectives=objectives,
-            owners=args.owner,
-            bridge=bridge,
-        )
+        recorded = recorded_report(prometheus, reported, now, args.timezone, objectives)
+        if not args.period and not recorded.objectives:
+            recorded = recorded_report(prometheus, current, now, args.timezone, objectives)
+    report = of_owners(recorded, args.owner)
+    return report if bridge is None else with_incidents(report, incidents_of(bridge, DATA_OPTION), args.owner)

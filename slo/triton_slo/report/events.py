@@ -208,8 +208,14 @@ def _read_period(
         for query in (
             f"count_over_time({names.ALERTS}{_UNKNOWN}[{window}:{STEP_SECONDS}s])",
             f"count_over_time({names.SLI_EXCLUDED}{matchers}[{window}:{STEP_SECONDS}s])",
-            f"last_over_time({names.SLI_SOURCE}{matchers}[{window}:1h])",
-            f"avg_over_time({names.ESTIMATE_ERROR}{matchers}[{window}:1h])",
+            # Once an hour, as of a quarter all would be many; and of what began within the last hour.
+            *(
+                f"{how}({series}{matchers}[{window}:1h]) or {how}({series}{matchers}[1h])"
+                for how, series in (
+                    ("last_over_time", names.SLI_SOURCE),
+                    ("avg_over_time", names.ESTIMATE_ERROR),
+                )
+            ),
         )
     )
     sources_of = defaultdict[_GroupOf, set[str]](set)

@@ -318,6 +318,27 @@ def test_an_estimate_is_marked_and_judged_with_its_error(objectives: Mapping[str
 
 
 @pytest.mark.real
+def test_on_the_first_day_this_month_is_reported_with_its_caveats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half an hour after the rules were loaded, without an option; nothing is recorded of the last month."""
+    began, now = unix("2025-09-12T10:20"), unix("2025-09-12T10:50")
+    more = [
+        (names.SLI_SOURCE, {names.SOURCE: "backend_counters"}, (began, now), 1.0),
+        (names.ESTIMATE_ERROR, {}, (began, now), 0.001),
+    ]
+    young = MadeObjective("young", "ads", (MadeGroup("good", 0.0, 19, more=more),), recorded=((began, now),))
+    monkeypatch.setattr(time, "time", lambda: now)
+    with history.serve(history.openmetrics(young.series()), tmp_path) as url:
+        assert 0 == main(["report", "--prometheus", url])
+        printed = capsys.readouterr().out
+        assert 1 == main(["report", "--prometheus", url, "--period", "last-month"])
+
+    assert "# Objectives of 2025-09 so far" in printed
+    assert "| young | unknown (failures may be hidden) |" in printed
+
+
+@pytest.mark.real
 def test_owners_are_summed_up_and_chosen(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each owner has a line with how many objectives were met; `--owner` leaves the others out."""
     words = ["report", "--prometheus", prometheus, "--period", "2025-09"]
@@ -469,7 +490,9 @@ def test_incidents_are_read_from_the_folder_of_the_project(
     (project / "bridge").mkdir()
     recorded_by_a_bridge(project / "bridge")
     (project / "tritonwatch.yaml").write_text(
-        PROJECT.format(prometheus=prometheus, triton="http://127.0.0.1:8000", objectives="objectives")
+        PROJECT.format(
+            prometheus=prometheus, tritons="- exporter:9401=http://triton:8000", objectives="objectives"
+        )
     )
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
