@@ -94,11 +94,19 @@ def incident_text(record: RecordedIncident, now: float) -> str:
     incident = record.incident
     lines = [
         _wrapped("", title(record)),
-        f"incident {incident.name}, {WORD[record.severity]}, {'firing' if incident.open else 'resolved'}",
+        f"incident {incident.name}, {state(record)}",
         "",
         *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(record, now)),
     ]
     return "\n".join([*lines, "", "Timeline (UTC)", *_timeline(record)]) + "\n"
+
+
+def state(record: RecordedIncident) -> str:
+    """Return the most urgent kind of alert that it had, and what fires of it."""
+    worst, now = WORD[record.severity], WORD[record.incident.severity]
+    if not record.incident.open:
+        return f"{worst}, resolved"
+    return f"{worst}, firing" if now == worst else f"{worst} ended, {now} still firing"
 
 
 def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
@@ -173,7 +181,8 @@ def _event(event: Event) -> dict[str, Any]:
 def _lasted(record: RecordedIncident, now: float) -> str:
     seconds = record.seconds_to_recover
     if seconds is None:
-        return f"firing for {in_words(now - record.incident.since)}"
+        of = "" if record.incident.severity == record.severity else f"{WORD[record.incident.severity]} still "
+        return f"{of}firing for {in_words(now - record.incident.since)}"
     return f"took {in_words(seconds)}"
 
 

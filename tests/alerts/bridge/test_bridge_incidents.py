@@ -21,6 +21,7 @@ from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, M
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.summaries import summarize
+from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from tritonwatch.cli import main
 
@@ -125,6 +126,26 @@ def test_list_is_a_word_like_show(
 
     after = [] if before else ["--last", "3650d"]
     assert plain == printed(capsys, *before, "list", "--data", str(tmp_path), *after)
+
+
+def test_a_page_that_has_ended_is_not_called_firing(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the page of an incident has ended, its ticket fires on."""
+    alerts = {"slow": SATURDAY, "fast": SATURDAY}
+    body = json.loads(body_of("m", alerts, {}, "critical", group="m"))
+    body["alerts"][0]["labels"]["severity"] = "warning"
+    store.receive(parse(json.dumps(body).encode()), SATURDAY + MINUTE)
+    data = ("--data", str(tmp_path))
+    [recorded] = list_incidents(tmp_path)
+    name = recorded.incident.name
+    assert f"incident {name}, page, firing\n" in printed(capsys, "show", name, *data)
+
+    body["alerts"][1] |= {"status": "resolved", "endsAt": rfc3339(SATURDAY + 5 * MINUTE)}
+    store.receive(parse(json.dumps(body).encode()), SATURDAY + 6 * MINUTE)
+
+    assert f"incident {name}, page ended, ticket still firing\n" in printed(capsys, "show", name, *data)
+    assert "ticket still firing for " in printed(capsys, *data)
 
 
 @pytest.mark.parametrize(("largest", "words"), [("loading", "loading"), ("", "not known")])

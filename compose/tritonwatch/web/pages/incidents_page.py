@@ -190,7 +190,7 @@ def _incident(site: Site, request: Request) -> Response:
         "title": summaries.title(record),
         "name": record.incident.name,
         "kind": WORD[record.severity],
-        "firing": record.incident.open,
+        "state": summaries.state(record).removeprefix(WORD[record.severity]).lstrip(", "),
         "facts": list(summaries.facts(record, now)),
         "first_step": sent["first_step"],
         "happened": happened,
