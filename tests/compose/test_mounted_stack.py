@@ -30,15 +30,30 @@ def _workspace() -> Workspace:
     return Workspace(channels={"C0ALERTS": "#triton-alerts"})
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[MountedStack]:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedStack]:
     """Prometheus and Alertmanager, as mounted, with rules at work."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
-    with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False) as running:
+    folder = tmp_path_factory.mktemp("mounted")
+    with MountedStack(folder, binaries, slack_url=NOWHERE, faster=False) as running:
         assert 0 == running.generate()
         running.start("prometheus")
         running.start("alertmanager")
         yield running
+
+
+@pytest.fixture
+def stack(started: MountedStack, tmp_path: Path) -> Iterator[MountedStack]:
+    """The same servers, which have the files of before again after the test."""
+    for name in ("objectives", "generated"):
+        shutil.copytree(started.folder / name, tmp_path / name)
+    yield started
+    if not started.healthy("alertmanager"):
+        started.start("alertmanager")
+    for name in ("objectives", "generated"):
+        shutil.rmtree(started.folder / name)
+        shutil.copytree(tmp_path / name, started.folder / name)
+    assert 0 == main(started.own_command("reload"))
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,11 @@ def exporting(
     certificates: Certificates | None = None,
     **settings: object,
 ) -> Iterator[RunningExporter]:
-    """Run an exporter for a server until the block ends; it polls every 0.1 s."""
+    """Run an exporter for a server until the block ends; it polls every 0.25 s."""
     defaults: dict[str, object] = {
         "gpu": "none",
         "sampling_interval": 0.2,
-        "state_interval": 0.1,
+        "state_interval": 0.25,
         "timeout": 2.0,
         "expect": [
             f"{model}:{version}".removesuffix(":")
