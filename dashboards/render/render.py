@@ -34,7 +34,7 @@ from support.history import END, running  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
 from triton_dashboards import per_model  # noqa: E402
 from triton_dashboards.generate import dashboards  # noqa: E402
-from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
+from triton_dashboards.grafana import dashboard_model  # noqa: E402
 from triton_dashboards.recording import rules_text  # noqa: E402
 from triton_slo import links  # noqa: E402
 from triton_slo.artifact import Options  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triton_dashboards.boards import fleet, gpu, model, on_call, server, slo
-from triton_dashboards.grafana.dashboard import dashboard_text
+from triton_dashboards.grafana import dashboard_text
 from triton_dashboards.recording import rules_text
 from triton_dashboards.values import Dashboard
 from triton_slo.artifact import Artifact, Options

@@ -1,11 +1,14 @@
-"""PromQL for panels, built over the catalogue: selectors that follow the variables, rates, ratios."""
+"""PromQL for panels: selectors that follow the variables, rates and ratios, then the traffic of models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue import Metric, state, triton
+from triton_slo import signals
+from triton_slo.indicators.errors import CANCELED
+from triton_slo.names import COUNTED_TWICE, server_traffic, step_traffic
 from triton_slo.promql import quote
 
 RATE = "$__rate_interval"
@@ -108,3 +111,138 @@ def quantile(level: float, buckets: str, *by: str) -> str:
     Without observations the quantile is NaN, which the comparison turns into no value.
     """
     return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)}) >= 0"
+
+
+NOT_CANCELED = f'reason!="{CANCELED}"'
+"""Matcher without requests that the client cancelled: they neither failed nor succeeded."""
+
+PHASES = tuple((name.replace("_", " "), metric) for name, metric in triton.PHASES.items())
+"""Parts of a request in the order they happen."""
+
+_QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATION: state.QUEUE_QUANTILE}
+
+UNCOUNTED = (
+    "Triton does not count as failures: requests that a full queue rejects, malformed requests and, "
+    "since 24.06, requests that a Python model answers with an error response (docs/exporter.md#what-triton-cannot-count)."
+)
+"""Caveat of every number of failed requests."""
+SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
+"""Description of a panel with the share of failed requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraffic:
+    """Traffic as the generated rules record it; `name` is `model_traffic` or `server_traffic`."""
+
+    scope: BoardScope
+    name: Callable[[str], str]
+
+    def __call__(self, what: str, *by: str) -> str:
+        every = total(self.scope(self.name(what)), *by)
+        if by or self.name is server_traffic:
+            return every
+        # Of the chosen models, what an ensemble and its step both report counts once.
+        again = total(self.scope(step_traffic(what), 'step_model=~"$model"'))
+        return f"({every} - {again} or {every})"
+
+    def failed(self, *by: str) -> str:
+        """Return the share of requests that failed."""
+        return ratio(self("failures", *by), self("requests", *by))
+
+    def latency(self, *by: str) -> str:
+        """Return the mean seconds of successful requests."""
+        return ratio(self("request_seconds", *by), f"({self('requests', *by)} - {self('failures', *by)})")
+
+    def queue_share(self, *by: str) -> str:
+        """Return the share of request time spent waiting."""
+        return ratio(self("queue_seconds", *by), self("request_seconds", *by))
+
+    def batch(self, *by: str) -> str:
+        """Return the mean inferences in an execution."""
+        return ratio(self("inferences", *by), self("executions", *by))
+
+
+@dataclass(frozen=True, slots=True)
+class RawTraffic:
+    """Traffic of a few models from Triton's own counters, over the window of the graph."""
+
+    scope: BoardScope
+
+    def rate(self, metric: Metric, *by: str) -> str:
+        """Return the summed per-second increase of a counter."""
+        return total(self.scope.rate(metric), *by)
+
+    def failures(self, *by: str) -> str:
+        """Return the failed requests a second, without those that their clients canceled.
+
+        Triton counts a failure of an ensemble twice.
+        """
+        counted_twice = self.scope(COUNTED_TWICE)
+        return total(f"{self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED)} or -{counted_twice}", *by)
+
+    def requests(self, *by: str) -> str:
+        """Return the requests a second, answered or failed."""
+        return f"({self.rate(triton.REQUEST_SUCCESS, *by)} + {self.failures(*by)})"
+
+    def failed(self, *by: str) -> str:
+        """Return the share of requests that failed."""
+        return ratio(self.failures(*by), self.requests(*by))
+
+    def per_request(self, metric: Metric, *by: str) -> str:
+        """Return the mean of a duration over successful requests, in the unit of the counter."""
+        return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
+
+    def queued_per_request(self, *by: str) -> str:
+        """Return the mean microseconds in queues: for an ensemble those of its steps, as it has none."""
+        steps = ratio(f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_SUCCESS, *by))
+        return f"({steps} or {self.per_request(triton.QUEUE_DURATION_US, *by)})"
+
+    def of_steps(self, what: str, *by: str) -> str:
+        """Return the part of the steps' traffic that the chosen ensemble causes; nothing for other models."""
+        return total(self.scope(step_traffic(what)), *by)
+
+    def queue_share(self, *by: str) -> str:
+        """Return the share of request time spent waiting: for an ensemble in the queues of its steps."""
+        steps = ratio(
+            f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_DURATION_US, *by)
+        )
+        return f"{steps} or {self._own_queue_share(*by)}"
+
+    def _own_queue_share(self, *by: str) -> str:
+        return signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))
+
+    def instances_busy(self, *by: str) -> str:
+        """Return the share of the instances' time spent executing."""
+        return signals.INSTANCES_BUSY.expr(
+            lambda metric: self.rate(metric, *by), lambda metric: total(self.scope(metric), *by)
+        )
+
+    def batch(self, *by: str) -> str:
+        """Return the mean inferences in an execution."""
+        return ratio(self.rate(triton.INFERENCE_COUNT, *by), self.rate(triton.EXEC_COUNT, *by))
+
+    def buckets(self, metric: Metric) -> str:
+        """Return the rates of a histogram's buckets."""
+        return self.scope.rate(metric.bucket)
+
+    def histogram(self, metric: Metric) -> str:
+        """Return the rates of a histogram: its buckets, or the native one that a Prometheus 3 has made of them."""
+        return f"{self.buckets(metric)} or ignoring (le) {self.scope.rate(metric)}"
+
+    def quantile(
+        self, level: float, *by: str, metric: Metric = state.REQUEST_DURATION, offset: str = ""
+    ) -> str:
+        """Return a quantile of all requests of all servers, in seconds.
+
+        A histogram does not show where it is between two bounds of its buckets. Each exporter estimates it more
+        finely for its own server; that of all requests is neither below the lowest nor above the highest of these.
+        """
+        of_all = quantile(level, self.scope.rate(metric.bucket, offset=offset), *by)
+        window = f"[{RATE}]{f' offset {offset}' if offset else ''}"
+        of_each = self.scope(_QUANTILE[metric], f'quantile="{level:g}"')
+        grouped = f" by ({', '.join(by)})" if by else ""
+        lowest, highest = (f"{end}{grouped} ({end}_over_time({of_each}{window}))" for end in ("min", "max"))
+        if by:
+            return f"{lowest} > ({of_all}) or {highest} < ({of_all}) or {of_all}"
+        # The same for one value, which reads the buckets once.
+        return f"clamp({of_all}, scalar({lowest} or vector(-Inf)), scalar({highest} or vector(Inf)))"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from triton_dashboards import objectives
-from triton_dashboards.query import total
-from triton_dashboards.traffic import NOT_CANCELED
+from triton_dashboards.query import NOT_CANCELED, total
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import duration_text
 from triton_slo.artifact import Group, Options, Rule, render

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from triton_dashboards import displays
 from triton_dashboards.objectives import Objectives
-from triton_dashboards.query import BoardScope, quote_for_grafana, scope
-from triton_dashboards.traffic import RawTraffic
+from triton_dashboards.query import BoardScope, RawTraffic, quote_for_grafana, scope
 from triton_dashboards.values import (
     Display,
     Query,

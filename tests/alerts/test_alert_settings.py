@@ -21,7 +21,7 @@ from triton_alerts.alerts_file import AlertsFile, read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_exporter.catalogue import models
 from triton_slo import artifact, names
 from triton_slo.artifact import Options

@@ -21,7 +21,7 @@ from support.triton import control, infer, live_triton
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=1 / 120, scrape_interval_seconds=INTERVAL_SECONDS)

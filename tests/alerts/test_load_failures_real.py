@@ -23,7 +23,7 @@ from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)

@@ -27,7 +27,7 @@ from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.reading import read
-from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
+from tritonwatch.local import alertmanager_command, prometheus_command, prometheus_config
 
 pytestmark = pytest.mark.real
 SCALE = 1 / 10

@@ -24,7 +24,7 @@ from dashboards import made_fleet
 from support.history import END, backfilled, running
 from support.panels import Grafana, fill, panels
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_dashboards.objectives import BURN_WINDOWS
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo.artifact import Options

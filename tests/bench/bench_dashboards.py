@@ -15,7 +15,7 @@ import requests
 from support.history import END, Series, backfilled, openmetrics, record, running
 from support.panels import MACROS, Grafana, fill, panels
 from triton_dashboards.boards import fleet
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, own, state, triton
 from triton_slo.artifact import Options

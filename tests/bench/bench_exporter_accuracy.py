@@ -27,7 +27,7 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_ACCURACY_SECONDS", "300"))
 SETTLE_SECONDS = 50.0

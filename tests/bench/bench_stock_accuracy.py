@@ -33,7 +33,7 @@ from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import Parser
 from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http.client import Client
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_STOCK_SECONDS", "100"))
 LOAD = Path(__file__).parents[1] / "slo" / "load.py"

@@ -18,19 +18,22 @@ import requests
 from support.loopback import free_ports
 from support.repository import Repository
 from support.triton import live_triton
-from tritonwatch.local.process import Child, Guard, describe_exit, last_lines
-from tritonwatch.local.triton import (
+from tritonwatch.local import (
     MOST_ABORTS,
     CannotStartError,
+    Child,
+    Guard,
     TritonPorts,
     TritonServer,
+    describe_exit,
     environment,
+    last_lines,
 )
 
 PARENT = """
 import subprocess, sys, time
 from pathlib import Path
-from tritonwatch.local.process import Child, Guard
+from tritonwatch.local import Child, Guard
 guard = Guard()
 log = Path(sys.argv[1]) / "log"
 child = Child("sleeper", ["sh", "-c", "sleep 300 & wait"], log, guard.environment)

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from support.panels import MODELS, Json, panels
 from triton_dashboards import per_model
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_slo.artifact import Options
 
 SCHEMAS = Path(__file__).parent / "schema"

@@ -12,7 +12,7 @@ import yaml
 
 from dashboards.grafana_api import TOKEN, State, grafana
 from support.loopback import answering
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_dashboards.per_model import ModelFacts, dashboard
 from triton_slo.artifact import Options
 from tritonwatch.cli import main

@@ -20,7 +20,7 @@ from support.fast_prometheus import FastPrometheus, fast_prometheus
 from support.panels import MODELS, Answer, Grafana, Json, View
 from support.repository import Repository
 from support.triton import REQUEST, live_triton
-from triton_dashboards.boards.extras import EXTRAS
+from triton_dashboards.boards.model import EXTRAS
 from triton_dashboards.generate import artifacts as board_artifacts
 from triton_dashboards.view import template_view
 from triton_exporter.catalogue import state
@@ -29,7 +29,7 @@ from triton_slo.generate import artifacts as objective_artifacts
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 from tritonwatch.web.pages.model_page import read_phases
 
 pytestmark = pytest.mark.real

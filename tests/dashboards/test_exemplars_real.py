@@ -14,11 +14,11 @@ from support.loopback import answering, free_ports, started
 from support.panels import Grafana, panels
 from support.tools import prometheuses
 from triton_dashboards.boards import model as board
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.exposition.write import OPENMETRICS
 from triton_slo.artifact import Options
-from tritonwatch.local.prometheus import prometheus_command
+from tritonwatch.local import prometheus_command
 
 pytestmark = pytest.mark.real
 

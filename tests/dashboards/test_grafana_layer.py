@@ -6,9 +6,7 @@ import pytest
 
 from support.panels import Json, panels
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.grafana.library import encode, panel_model
-from triton_dashboards.grafana.panels import body
+from triton_dashboards.grafana import body, dashboard_model, encode, panel_model
 from triton_dashboards.values import Display, Query, Stat, Threshold
 from triton_slo.artifact import Options
 

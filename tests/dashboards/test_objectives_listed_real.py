@@ -12,7 +12,7 @@ from support.history import END
 from support.panels import Grafana, Json, panels
 from support.recorded_group import group_labels, recorded_group
 from triton_dashboards.boards import slo
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus

@@ -16,7 +16,7 @@ from support.panels import Answer, Grafana, Json, View, panels
 from support.stack.demo_run import TIME_SCALE, DemoRun, run_demo
 from support.tools import newest, prometheuses
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_exporter.catalogue import models
 from triton_slo.artifact import Options
 

@@ -12,7 +12,7 @@ from promql_parser import parse as promql
 
 from dashboards.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_dashboards.per_model import ModelFacts, dashboard, uid
 from triton_slo.artifact import Options
 from triton_slo.objective.reading import read

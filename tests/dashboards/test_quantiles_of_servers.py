@@ -8,8 +8,7 @@ import pytest
 
 from support.promtool import evaluated
 from support.tools import promtools
-from triton_dashboards.query import RATE, BoardScope
-from triton_dashboards.traffic import RawTraffic
+from triton_dashboards.query import RATE, BoardScope, RawTraffic
 from triton_exporter.catalogue import state
 
 HISTOGRAM, ESTIMATED = state.REQUEST_DURATION, state.REQUEST_QUANTILE

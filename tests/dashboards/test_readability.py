@@ -10,8 +10,8 @@ from support import history
 from support.history import END
 from support.panels import MODELS, Grafana, Json, panels
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.traffic import UNCOUNTED
+from triton_dashboards.grafana import dashboard_model
+from triton_dashboards.query import UNCOUNTED
 from triton_dashboards.values import Panel, Table
 from triton_exporter.catalogue import triton
 from triton_slo.artifact import Options

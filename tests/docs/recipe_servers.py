@@ -18,9 +18,14 @@ from support.loopback import free_ports, until_answers
 from support.tools import ROOT
 from triton_slo import names
 from tritonwatch.cli import main
-from tritonwatch.local.process import Child
-from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import (
+    Child,
+    TritonPorts,
+    TritonServer,
+    alertmanager_command,
+    prometheus_command,
+    prometheus_config,
+)
 
 SETUP = "What they were tried on"
 RECIPES = parts("howto.md")

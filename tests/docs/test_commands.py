@@ -21,7 +21,7 @@ from docs.commands import Command, commands
 from support.stack.compose_policy import resolved
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
-from tritonwatch.local.prometheus import find_binary
+from tritonwatch.local import find_binary
 
 SHELL_IS_RUN = ("docs/howto.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""

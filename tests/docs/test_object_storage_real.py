@@ -14,7 +14,7 @@ from support.exporter import RunningExporter, exporting
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import own, state
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 LARGE = {"model": "large", "version": "1"}

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from support.sleeper import sleep_request
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 SLOW, FAST = 0.4, 0.002
 

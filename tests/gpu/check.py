@@ -31,7 +31,7 @@ from support.exporter import ScrapedPage
 from support.loopback import free_ports
 from triton_exporter.catalogue import Metric, gpu, state
 from triton_exporter.gpu.gpu_reading import canonical_uuid, decode_throttle
-from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
+from tritonwatch.local import CannotStartError, TritonPorts, TritonServer
 
 HERE = Path(__file__).parent
 GIB = 2**30
@@ -356,7 +356,7 @@ def _try_triton(check: Check, arguments: list[str]) -> str:
 
 
 def _library_folders() -> list[str]:
-    from tritonwatch.local.triton import environment
+    from tritonwatch.local import environment
 
     return [*environment()["LD_LIBRARY_PATH"].split(":"), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
 

@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tritonwatch.local.triton import wheel_folder
+from tritonwatch.local import wheel_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ROOT / ".gpu-check"

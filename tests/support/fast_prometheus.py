@@ -15,7 +15,7 @@ from support.loopback import free_ports, started
 from support.waiting import eventually
 from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Artifact
-from tritonwatch.local.prometheus import prometheus_command, prometheus_config
+from tritonwatch.local import prometheus_command, prometheus_config
 
 _Value = TypeVar("_Value")
 

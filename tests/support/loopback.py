@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import requests
 
 from support.waiting import eventually
-from tritonwatch.local.triton import port_is_free
+from tritonwatch.local import port_is_free
 
 _S = TypeVar("_S", bound=BaseServer)
 

@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.grafana import dashboard_model
 from triton_slo.artifact import Options
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from support.loopback import free_ports
 from support.repository import Repository
 from support.waiting import eventually
 from triton_exporter.catalogue import state
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 REQUEST = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
 

@@ -16,7 +16,7 @@ import requests
 from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_text
+from triton_dashboards.grafana import dashboard_text
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import models, state
 from triton_exporter.common.options import adder

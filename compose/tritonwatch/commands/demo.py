@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     from tritonwatch.demo.run import DemoSettings, run_demo
     from tritonwatch.demo.stack import Ports, check_machine
-    from tritonwatch.local.triton import CannotStartError
+    from tritonwatch.local import CannotStartError
 
     if args.dir and args.dir.exists() and (not args.dir.is_dir() or any(args.dir.iterdir())):
         raise ProblemsError(Problem(f"--dir {args.dir}", "is not an empty folder", "name a new one"))

@@ -31,7 +31,7 @@ from tritonwatch.demo.steps import (
     Viewer,
     read_notices,
 )
-from tritonwatch.local.triton import CannotStartError
+from tritonwatch.local import CannotStartError
 
 DEADLINE_SECONDS = 300.0
 """Limit of a run with --once; all steps take well under 180 s on two free cores."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tritonwatch import files
 from tritonwatch.demo.load import LoadGenerator
-from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
+from tritonwatch.local import CannotStartError, TritonPorts, TritonServer
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,15 +14,24 @@ import yaml
 
 from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch import cli, files
-from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines, listener
-from tritonwatch.local.prometheus import (
+from tritonwatch.local import (
+    CannotStartError,
+    Child,
+    Guard,
+    TritonPorts,
+    TritonServer,
     alertmanager_binary,
     alertmanager_command,
+    describe_exit,
     find_binary,
+    kill_group,
+    last_lines,
+    listener,
+    port_is_free,
     prometheus_command,
     prometheus_config,
+    wheel_folder,
 )
-from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer, port_is_free, wheel_folder
 
 INTERVAL_SECONDS = 1.0
 """Scrape and evaluation interval of the demo."""

@@ -6,9 +6,17 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.objectives import Objectives
-from triton_dashboards.query import BoardScope, or_last, or_zero, scope, worst
+from triton_dashboards.query import (
+    SHARE_FAILED,
+    UNCOUNTED,
+    BoardScope,
+    RecordedTraffic,
+    or_last,
+    or_zero,
+    scope,
+    worst,
+)
 from triton_dashboards.recording import window
-from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, RecordedTraffic
 from triton_dashboards.values import (
     Column,
     Dashboard,

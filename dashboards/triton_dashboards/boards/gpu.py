@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
-from triton_dashboards.about import fires, unit
 from triton_dashboards.query import BoardScope, or_zero, scope, summed, total
 from triton_dashboards.recording import window
 from triton_dashboards.values import (
@@ -22,6 +21,8 @@ from triton_dashboards.values import (
     Table,
     Threshold,
     TimeSeries,
+    fires,
+    unit,
 )
 from triton_exporter.catalogue import Metric, gpu
 from triton_slo import links, signals

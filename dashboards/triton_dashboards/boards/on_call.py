@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import displays, shared
-from triton_dashboards.about import fires
 from triton_dashboards.query import RATE, BoardScope, or_zero, scope
 from triton_dashboards.values import (
     Column,
@@ -21,6 +20,7 @@ from triton_dashboards.values import (
     Table,
     Threshold,
     TimeSeries,
+    fires,
 )
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.external import stack

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from triton_dashboards import displays, shared
-from triton_dashboards.about import fires
-from triton_dashboards.query import BoardScope, or_zero, scope, total
+from triton_dashboards.query import SHARE_FAILED, BoardScope, RecordedTraffic, or_zero, scope, total
 from triton_dashboards.recording import window
-from triton_dashboards.traffic import SHARE_FAILED, RecordedTraffic
 from triton_dashboards.values import (
     Column,
     Dashboard,
@@ -24,6 +22,7 @@ from triton_dashboards.values import (
     Table,
     Threshold,
     TimeSeries,
+    fires,
 )
 from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo import links, signals

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import displays, shared
-from triton_dashboards.about import MetricNames
 from triton_dashboards.objectives import BURN_WINDOWS, CAVEAT_WORDS, KEYS, READ, Objectives
 from triton_dashboards.query import BoardScope, emptiest, or_last, or_zero, scope, worst
 from triton_dashboards.values import (
@@ -14,6 +13,7 @@ from triton_dashboards.values import (
     Dashboard,
     Display,
     LabelColumn,
+    MetricNames,
     Panel,
     Query,
     Row,

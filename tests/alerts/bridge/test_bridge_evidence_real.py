@@ -24,7 +24,7 @@ from support.waiting import eventually
 from triton_slo.bridge_series import EVIDENCE_SOURCES
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.local.process import Child
+from tritonwatch.local import Child
 
 pytestmark = pytest.mark.real
 

@@ -16,7 +16,7 @@ from support.repository import Repository
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

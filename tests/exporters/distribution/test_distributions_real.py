@@ -26,7 +26,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.http.client import Client
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import TraceRate
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -28,7 +28,7 @@ from triton_exporter.http.client import Client
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 _TRACES = "Traces would show exact distributions and queue-full rejections"
 

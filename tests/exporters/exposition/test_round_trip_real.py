@@ -20,7 +20,7 @@ from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import METRICS, Metric, models, own, state, triton
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -21,7 +21,7 @@ from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gpu, state
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from support.repository import Repository
 from support.tools import ROOT
 from support.triton import drained, infer, live_triton
 from triton_exporter.catalogue import state, triton
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 _WHEEL = ROOT / ".cache" / "old-triton"
 _STUB = _WHEEL / "pytriton/tritonserver/python_backend_stubs" / f"3.{sys.version_info.minor}"

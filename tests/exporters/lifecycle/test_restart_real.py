@@ -30,7 +30,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 from tritonwatch.web.pages.model_page import read_timeline
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from support.waiting import eventually
 from triton_exporter.catalogue import state
 from triton_exporter.http.client import LIVE_PATH, SERVER_PATH
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -21,7 +21,7 @@ from support.triton import control, drained, infer, live_triton
 from support.waiting import eventually
 from triton_alerts.bridge.evidence.facts import reasons_in
 from triton_exporter.catalogue import models, own, state
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

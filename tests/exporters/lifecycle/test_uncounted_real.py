@@ -26,7 +26,7 @@ from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
 from triton_exporter.tracing.trace import OUTCOMES
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

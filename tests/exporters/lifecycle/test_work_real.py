@@ -15,7 +15,7 @@ from support.repository import Repository, write
 from support.triton import control, infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import models, state
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

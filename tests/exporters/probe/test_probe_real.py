@@ -26,7 +26,7 @@ from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 

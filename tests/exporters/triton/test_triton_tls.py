@@ -33,7 +33,7 @@ from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.tracing.trace_setting import TraceRate
-from tritonwatch.local.triton import TritonPorts
+from tritonwatch.local import TritonPorts
 
 
 @pytest.fixture(scope="module")

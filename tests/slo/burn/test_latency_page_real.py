@@ -25,7 +25,7 @@ from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 OBJECTIVE = Objective(name="latency", target=0.997, indicator={"kind": "latency", "threshold": "500ms"})
 OPTIONS = Options(scrape_interval_seconds=1, time_scale=1 / 60)

@@ -28,7 +28,7 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from triton_slo.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

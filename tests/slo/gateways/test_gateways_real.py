@@ -31,7 +31,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = [
     pytest.mark.real,

@@ -32,7 +32,7 @@ from triton_slo.objective.propose import (
 from triton_slo.objective.reading import read
 from tritonwatch import files
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from support.triton import REQUEST, control, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, state, triton
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer
+from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
 

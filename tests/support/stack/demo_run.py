@@ -16,7 +16,7 @@ from tritonwatch.cli import main as tritonwatch
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.steps import BEFORE_REPAIR, Observation, Viewer, read_notices
-from tritonwatch.local.triton import port_is_free
+from tritonwatch.local import port_is_free
 
 TIME_SCALE = 1 / 60
 """The demo's own."""

@@ -18,7 +18,7 @@ from support.stack.compose_policy import COMPOSE, resolved
 from support.tools import ROOT
 from support.waiting import eventually
 from tritonwatch.cli import main as tritonwatch
-from tritonwatch.local.process import Child, Guard, last_lines
+from tritonwatch.local import Child, Guard, last_lines
 
 OWN = ("exporter", "bridge", "reload", "web")
 PORTS = {

@@ -27,8 +27,7 @@ from support.stack.soak_record import Fault, Incident, Record
 from support.tools import ROOT, alertmanagers, prometheuses
 from support.triton import control, infer
 from triton_exporter.catalogue import state
-from tritonwatch.local.process import describe_exit, kill_group
-from tritonwatch.local.triton import TritonPorts, TritonServer
+from tritonwatch.local import TritonPorts, TritonServer, describe_exit, kill_group
 
 SERVICES = ("exporter", "bridge", "alertmanager", "prometheus")
 FAKETIME = "libfaketimeMT.so.1"

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from triton_dashboards.query import PHASES
 from triton_dashboards.recording import window_seconds
-from triton_dashboards.traffic import PHASES
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import parse_seconds, time_text
 from triton_slo import links, names

@@ -1,1 +1,0 @@
-"""Real servers as child processes on loopback: Triton, Prometheus, Alertmanager, Grafana."""
