@@ -1,4 +1,7 @@
-"""Test what pages while models are rolled out on three real Tritons under load, as Prometheus' API shows it.
+"""Test what pages while models are rolled out on real Tritons under load, as Prometheus' API shows it.
+
+Three servers are three Tritons. Of fifty, one is a Triton of its own; the others are one Triton and one exporter, which
+Prometheus scrapes as 49 instances.
 
 An hour is a minute here: a model that loads in a second loads in a minute, and a Triton that restarts in four
 seconds is away for four minutes.
@@ -19,8 +22,8 @@ import pytest
 import requests
 
 from support import history
-from support.exporter import RunningExporter, exporting
-from support.repository import Repository
+from support.exporter import exporting
+from support.repository import Repository, write
 from support.triton import REQUEST, control, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, state, triton
@@ -100,16 +103,15 @@ def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
 
 
 @contextmanager
-def watched(exporters: list[RunningExporter], folder: Path) -> Iterator[Pager]:
-    """Run a Prometheus with everything that `generate` writes, and watch its alerts."""
+def watched(scraped: Mapping[str, object], folder: Path) -> Iterator[Pager]:
+    """Run a Prometheus with everything that `generate` writes, and watch its alerts; `scraped` is what it scrapes."""
     source = ["--objectives", str(folder / "objectives"), "--only", "rules"]
     scale = ["--time-scale", str(1 / 60), "--scrape-interval", "1"]
     assert 0 == main(["generate", *source, *scale, "--out", str(folder / "rules")])
-    targets = [exporter.url.removeprefix("http://") for exporter in exporters]
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(folder / "rules" / "*.yml")],
-        "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [{"targets": targets}]}],
+        "scrape_configs": [{"job_name": EXPORTER_JOB, **scraped}],
     }
     with history.running(folder / "prometheus", config) as url:
         pager = Pager(url)
@@ -165,7 +167,8 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         eventually(lambda: len(statuses[FLAWED]) > 60, "no failures")
         for repository in repositories:
             (repository.path / FLAWED / "1" / "fail_every").unlink()
-        pager = run(watched(exporters, folder))
+        instances = [exporter.url.removeprefix("http://") for exporter in exporters]
+        pager = run(watched({"static_configs": [{"targets": instances}]}, folder))
         asked = f"count({triton.REQUEST_SUCCESS} > 20) == {len(MODELS) * len(servers)}"
         eventually(lambda: _asked(pager.url, asked), "not all models serve")
 
@@ -195,7 +198,6 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         )
         asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 20'
         eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")
-        instances = [exporter.url.removeprefix("http://") for exporter in exporters]
         yield Rollout(pager, instances, upgraded, statuses)
 
 
@@ -235,3 +237,61 @@ def test_one_broken_server_of_three_is_a_ticket_that_names_it(rollout: Rollout) 
     assert {"warning"} == {ticket["severity"] for ticket in tickets}
     named = rollout.pager.has("TritonModelLoadFailed", model=LAME)
     assert {rollout.servers[2]} == {ticket["instance"] for ticket in named}
+
+
+FIFTY, THREE = 50, 3
+
+
+def test_one_of_fifty_servers_then_three_then_none(tmp_path: Path) -> None:
+    """A model fails to load on one of 50: a ticket names the server. 47 servers go: nothing. The last ones fail: a page."""
+    (tmp_path / "objectives").mkdir()
+    (tmp_path / "objectives" / "all.yaml").write_text(json.dumps({"objectives": OBJECTIVES}))
+    repositories = [Repository(tmp_path / name / "models") for name in ("many", "one")]
+    found = tmp_path / "targets.json"
+    with ExitStack() as stack:
+        run = stack.enter_context
+        for repository in repositories:
+            repository.model(GOOD)
+            repository.model(LAME)
+        many, one = (
+            run(live_triton(repository.path, repository.path.parent, "explicit", ["--load-model=*"]))
+            for repository in repositories
+        )
+        exporters = [
+            run(exporting(server.http_url, server.metrics_url, state_interval=0.3)) for server in (many, one)
+        ]
+        addresses = [exporter.url.removeprefix("http://") for exporter in exporters]
+
+        def scrape(numbers: range) -> None:
+            """Server 0 is the Triton that breaks, and all others are the other one."""
+            each = [
+                {"targets": [addresses[number == 0]], "labels": {"instance": f"s{number}"}}
+                for number in numbers
+            ]
+            write(found, json.dumps(each))
+
+        scrape(range(FIFTY))
+        pager = run(
+            watched({"file_sd_configs": [{"files": [str(found)], "refresh_interval": "1s"}]}, tmp_path)
+        )
+        ready = f'{state.MODEL_READY}{{model="{LAME}"}} == 1'
+        eventually(lambda: _asked(pager.url, f"count({ready}) == {FIFTY}"), "not all servers are ready")
+
+        repositories[1].version(LAME, "1", **{"raise": "weights.bin is truncated"})
+        one.kill()
+        one.start()
+        one.wait_live()
+        eventually(lambda: pager.has("TritonReadinessBudgetBurn", model=LAME), "no ticket")
+        tickets, named = (
+            pager.has(name, model=LAME) for name in ("TritonReadinessBudgetBurn", "TritonModelLoadFailed")
+        )
+        assert {"warning"} == {ticket["severity"] for ticket in tickets}
+        assert {"s0"} == {ticket["instance"] for ticket in named}
+
+        scrape(range(1, 1 + THREE))
+        eventually(lambda: _asked(pager.url, f"count({ready}) == {THREE}"), "not scaled down")
+        time.sleep(20)  # twenty minutes: longer than it takes to page about a model that nobody reports
+        assert [] == pager.pages()
+
+        many.kill()
+        eventually(lambda: pager.pages(alertname="TritonReadinessBudgetBurn", model=GOOD), "no page")
