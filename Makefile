@@ -9,7 +9,7 @@ KUBERNETES ?= compose/kubernetes
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes mixin bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -78,6 +78,13 @@ generate-kubernetes: $(STAMP) ## The rules and dashboards that compose/kubernete
 	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out $(KUBERNETES)/dashboards
 	for list in rules dashboards; do \
 		(cd $(KUBERNETES)/$$list && rm -f kustomization.yaml && printf 'resources:\n' > list && printf -- '- %s\n' *.y*ml >> list && mv list kustomization.yaml) || exit 1; done
+
+# For those who have Grafana and Prometheus and want no clone; the name that users of other projects look for.
+mixin: $(STAMP) ## Rules, dashboards and runbooks in dist/mixin, to copy or to import
+	rm -rf dist/mixin && mkdir -p dist/mixin
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out dist/mixin/rules
+	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format share --out dist/mixin/dashboards
+	cp -r alerts/runbooks slo/objectives compose/systemd dist/mixin/
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)

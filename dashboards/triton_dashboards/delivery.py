@@ -8,14 +8,17 @@ from typing import Any, Literal
 
 import yaml
 
-Form = Literal["json", "configmap", "resource"]
+Form = Literal["json", "configmap", "resource", "share"]
 Json = Mapping[str, Any]
 
 FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
+MIN_GRAFANA = "12.4.0"
+"""The oldest Grafana that the dashboards were drawn with."""
 
 
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
-    """Return the file name and text of a dashboard: as it is, as a ConfigMap, or as a resource of Grafana's API.
+    """Return the file name and text of a dashboard: as it is, as a ConfigMap, as a resource of Grafana's API, or to
+    share on grafana.com, whose import asks for the data source.
 
     `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar reads it.
     """
@@ -24,7 +27,39 @@ def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, 
         return f"{uid}.configmap.yaml", _config_map(uid, text, folder, namespace)
     if form == "resource":
         return f"{uid}.dashboard.yaml", _resource(uid, text)
+    if form == "share":
+        return f"{uid}.json", _shared(json.loads(text))
     return f"{uid}.json", text
+
+
+def _shared(board: dict[str, Any]) -> str:
+    """Return a dashboard with what Grafana's "Export for sharing externally" adds."""
+    panels = [inner for panel in board["panels"] for inner in (panel, *panel.get("panels", ()))]
+    (source,) = (variable for variable in board["templating"]["list"] if variable["type"] == "datasource")
+    source["current"] = {"text": "${DS_PROMETHEUS}", "value": "${DS_PROMETHEUS}"}
+    plugins = [("panel", kind) for kind in sorted({panel["type"] for panel in panels} - {"row"})]
+    whole = {
+        "__inputs": [
+            {
+                "name": "DS_PROMETHEUS",
+                "label": "Prometheus",
+                "description": source["description"],
+                "type": "datasource",
+                "pluginId": "prometheus",
+                "pluginName": "Prometheus",
+            }
+        ],
+        "__requires": [
+            {"type": kind, "id": name, "name": name, "version": version}
+            for kind, name, version in (
+                ("grafana", "grafana", MIN_GRAFANA),
+                ("datasource", "prometheus", "1.0.0"),
+                *((kind, name, "") for kind, name in plugins),
+            )
+        ],
+        **board,
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
 def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:

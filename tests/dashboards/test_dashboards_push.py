@@ -47,6 +47,20 @@ def test_list_names_every_dashboard_with_its_question(capsys: pytest.CaptureFixt
     assert all(line.endswith("?") for line in lines)
 
 
+def test_a_dashboard_to_share_asks_for_the_data_source(tmp_path: Path) -> None:
+    """As Grafana exports them for grafana.com: the import fills in what `__inputs` names."""
+    assert 0 == main(["dashboards", "write", "--format", "share", "--out", str(tmp_path)])
+
+    assert sorted(f"{uid}.json" for uid in UIDS) == sorted(path.name for path in tmp_path.glob("*.json"))
+    board = json.loads((tmp_path / "triton-model.json").read_text())
+    (asked,) = board["__inputs"]
+    assert ("datasource", "prometheus") == (asked["type"], asked["pluginId"])
+    (source,) = (each for each in board["templating"]["list"] if each["type"] == "datasource")
+    assert f"${{{asked['name']}}}" == source["current"]["value"]
+    required = {each["id"] for each in board["__requires"]}
+    assert {"grafana", "prometheus", "timeseries", "stat"} <= required
+
+
 def test_first_push_creates_all_in_a_folder(api: tuple[str, State], token: str) -> None:
     """Into an empty Grafana go the folder and every dashboard, each under its own uid."""
     url, state = api
