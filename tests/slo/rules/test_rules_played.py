@@ -424,12 +424,12 @@ def test_few_failures_page_nobody(tmp_path: Path) -> None:
 def test_excluded_time_counts_for_nothing(tmp_path: Path) -> None:
     """All requests of a planned hour fail: no alert, nothing counted; an outage that outlives it pages."""
     world = World()
-    planned = incident(60, 60, 60, 1.0)
+    planned = incident(20, 60, 30, 1.0)
     triton_server(world, "planned", counted(planned))
-    triton_server(world, "outlives", counted(incident(60, 90, 30, 1.0)))
+    triton_server(world, "outlives", counted(incident(20, 90, 0, 1.0)))
     steps = len(planned)
     # The scrape at the end of the hour still has its last failures.
-    world.put("maintenance", [1 if 120 <= step <= 240 else 0 for step in range(steps)])
+    world.put("maintenance", [1 if 40 <= step <= 160 else 0 for step in range(steps)])
     exclusions = [{"reason": "move", "promql": "maintenance == 1"}]
 
     asked = [f'sum by (model) ({names.COUNTER}{{event="{event}"}})' for event in (names.ERROR, names.TOTAL)]
@@ -437,7 +437,7 @@ def test_excluded_time_counts_for_nothing(tmp_path: Path) -> None:
     played = play(promtools()[-1], tmp_path, [of], world, asked)
 
     assert {"outlives"} == {model for _, _, model in played.firing}
-    assert 120 < played.minutes("errors", "page_fast", "outlives")[0] <= 125
+    assert 80 < played.minutes("errors", "page_fast", "outlives")[0] <= 85
     errors, totals = played.answers
     assert 0 == errors["planned"]
     assert totals["planned"] == pytest.approx(100 * (steps - 1 - 121), abs=200)
@@ -448,10 +448,10 @@ def test_a_page_waits_for_what_an_estimate_cannot_explain(tmp_path: Path) -> Non
     world = World()
     put = KINDS["latency"][1]
     for model, error in {"blurred": 0.1, "sharp": 0.01, "exact": None}.items():
-        put(world, model, counted(incident(10, 120, 10, 0.2)))
+        put(world, model, counted(incident(10, 60, 10, 0.2)))
         if error is not None:
             labels = {"job": "exporter", "instance": "a", "model": model, "version": "1"}
-            world.put(state.DISTRIBUTION_ERROR, [error] * 280, **labels, signal="request", le="1")
+            world.put(state.DISTRIBUTION_ERROR, [error] * 160, **labels, signal="request", le="1")
 
     played = play(promtools()[-1], tmp_path, [objective("latency")], world)
 
@@ -483,26 +483,26 @@ def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path)
 
     Where the only server or the last one fails, the page comes within two minutes.
     """
-    world, minutes, up = World(), 150, "r" * 240
-    down = "r" * 240 + "u" * 60
+    world, minutes, up = World(), 60, "r" * 60
+    down = "r" * 60 + "u" * 60
     servers(world, "in-place", {f"s{n}": up[: 2 * n] + up + "uu" + "r" * 58 for n in range(3)})
     servers(
         world, "in-place-slow", {f"s{n}": up + "r" * 4 * n + "uuu" + "r" * (57 - 4 * n) for n in range(4)}
     )
     servers(world, "new-pods", {
         **{f"old{n}": up + "r" * 4 * n + "-" * (60 - 4 * n) for n in range(3)},
-        **{f"new{n}": "-" * (236 + 4 * n) + "lll" + "r" * (61 - 4 * n) for n in range(3)},
+        **{f"new{n}": "-" * (56 + 4 * n) + "lll" + "r" * (61 - 4 * n) for n in range(3)},
     })  # fmt: skip
-    servers(world, "new-model", {"s0": "-" * 240 + "l" * 20 + "r" * 40})
+    servers(world, "new-model", {"s0": "-" * 60 + "l" * 20 + "r" * 40})
     servers(world, "scale-down", {f"s{n}": up + ("-" if n else "r") * 60 for n in range(10)})
     servers(world, "one-of-three", {"s0": down, "s1": up + "r" * 60, "s2": up + "r" * 60})
     servers(world, "one-of-ten", {"s0": down, **{f"s{n}": up + "r" * 60 for n in range(1, 10)}})
     servers(world, "one-of-fifty", {"s0": down, **{f"s{n}": up + "r" * 60 for n in range(1, 50)}})
     servers(world, "from-30-to-3", {f"s{n}": up + ("r" if n < 3 else "-") * 60 for n in range(30)})
-    servers(world, "last-of-three", {"s0": up[:200] + "-" * 100, "s1": up[:220] + "-" * 80, "s2": down})
+    servers(world, "last-of-three", {"s0": up[:20] + "-" * 100, "s1": up[:40] + "-" * 80, "s2": down})
     servers(world, "two-of-three", {"s0": down, "s1": down, "s2": up + "r" * 60})
     servers(world, "only", {"s0": down})
-    servers(world, "replaced", {"old": up + "-" * 60, "new": "-" * 240 + "l" * 60})
+    servers(world, "replaced", {"old": up + "-" * 60, "new": "-" * 60 + "l" * 60})
 
     played = play(tool, tmp_path, [objective("readiness")], world)
 
@@ -514,7 +514,7 @@ def test_readiness_pages_where_no_redundancy_is_left(tool: Path, tmp_path: Path)
     assert {"two-of-three", "only", "last-of-three", "replaced"} == set(pages)
     for model, fired in pages.items():
         # promtool reads the last sample of a server that is gone for five minutes more.
-        assert 120 < fired[0] <= (127 if model == "replaced" else 122), (model, fired[0])
+        assert 30 < fired[0] <= (37 if model == "replaced" else 32), (model, fired[0])
         assert fired[-1] >= minutes - 1, model
     tickets = {model for _, tier, model in played.firing if tier.startswith("ticket")}
     assert {"one-of-three", "one-of-ten", "one-of-fifty", *pages} == tickets
