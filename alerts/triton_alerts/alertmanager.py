@@ -14,11 +14,10 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import yaml
 
 from triton_alerts import hours, rules
-from triton_alerts.inhibitions import in_force
+from triton_alerts.inhibitions import Inhibition, in_force
 from triton_slo import names, yaml_text
 from triton_slo.amounts import WORDS
 from triton_slo.artifact import Artifact, Options
-from triton_slo.inhibitions import Inhibition
 
 FILE = "alertmanager.yml"
 FRAGMENT = "fragment.yml"

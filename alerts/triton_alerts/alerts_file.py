@@ -15,8 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.common.nearest import nearest
-from triton_exporter.common.problem import Problem
+from triton_exporter.common.problem import Problem, nearest
 from triton_slo import problem_words
 from triton_slo.alert_settings import OF_OBJECTIVES, AlertSetting, Setting, Tunable, Tuning
 from triton_slo.indicators import BURN_ALERTS

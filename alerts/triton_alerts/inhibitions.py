@@ -11,16 +11,67 @@ resolves while it is inhibited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
-from triton_slo import inhibitions as of_objectives
 from triton_slo import names
 from triton_slo.alert_settings import OF_OBJECTIVES, Tuning
-from triton_slo.indicators import BURN_ALERTS, Errors, Queue
-from triton_slo.inhibitions import Inhibition
+from triton_slo.indicators import BURN_ALERTS, KINDS, Errors, Queue
 from triton_slo.promql import Matchers
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While an alert that matches all of `source` fires, those that match all of `target` are not sent.
+
+    Only where they have the same values of the labels `equal`.
+    """
+
+    why: str
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    equal: tuple[str, ...]
+
+
+_SLO = f'{names.COMPONENT}="slo"'
+_GROUP = (names.SLO, *names.GROUPING)
+_CAUSED = {
+    cause: [kind for kind, indicator in KINDS.items() if indicator.caused_by == cause]
+    for cause in {indicator.caused_by for indicator in KINDS.values()} - {""}
+}
+"""Kind of the indicator whose page explains others -> those others."""
+_OF_OBJECTIVES: tuple[Inhibition, ...] = (
+    *(
+        Inhibition(
+            "Of the tiers of one objective only the most urgent is sent.",
+            (_SLO, f'{names.URGENCY}="{urgency}"'),
+            (_SLO, f'{names.URGENCY}=~"[{urgency + 1}-{names.URGENCIES}]"'),
+            _GROUP,
+        )
+        for urgency in range(1, names.URGENCIES)
+    ),
+    Inhibition(
+        "A page about an objective that burns already concerns its budget.",
+        (_SLO, f'{names.TIER}!=""', f'{names.SEVERITY}="critical"'),
+        (f'alertname=~"{"|".join(names.BUDGET_ALERTS)}"',),
+        _GROUP,
+    ),
+    *(
+        inhibition
+        for cause, members in sorted(_CAUSED.items())
+        for inhibition in (
+            Inhibition(
+                "A model that is not ready, or whose probes fail, cannot keep its other objectives either.",
+                (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
+                (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
+                # Readiness is of models, whatever their versions.
+                ("model",),
+            ),
+        )
+    ),
+)
+"""Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""
 
 
 def _alertname_matcher(*alerts: str) -> tuple[str, ...]:
@@ -184,7 +235,7 @@ INHIBITIONS = (
         (*_alertname_matcher("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *of_objectives.INHIBITIONS,
+    *_OF_OBJECTIVES,
 )
 
 
@@ -198,7 +249,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
         },
     }
     for row in INHIBITIONS:
-        if row in of_objectives.INHIBITIONS:
+        if row in _OF_OBJECTIVES:
             yield row
             continue
         sources, targets = (

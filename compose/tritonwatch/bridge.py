@@ -19,8 +19,7 @@ from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_t
 from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi
-from triton_alerts.bridge.deliver.terminal import Terminal, render
-from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
+from triton_alerts.bridge.deliver.transport import DeliveryError, Terminal, Transport, render
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.merging import merge_notification

@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from triton_exporter.common.nearest import nearest
 from triton_exporter.common.options import Options
 from triton_exporter.common.printable import printable, without_secrets
+from triton_exporter.common.problem import nearest
 
 _EXAMPLE = "example: "
 _DURATIONS = "DURATION: a number with a unit, such as 30s, 5m, 12h or 7d"

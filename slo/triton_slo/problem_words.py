@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.common.nearest import nearest
+from triton_exporter.common.problem import nearest
 from triton_exporter.common.yaml_files import YAML_FAULTS
 
 _MAX_VALUE = 40

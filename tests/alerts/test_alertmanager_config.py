@@ -20,11 +20,10 @@ from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import integration
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_alerts.inhibitions import INHIBITIONS
+from triton_alerts.inhibitions import INHIBITIONS, Inhibition
 from triton_slo import names, yaml_text
 from triton_slo.artifact import Options
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.inhibitions import Inhibition
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url="http://127.0.0.1:1/alertmanager")
 

@@ -24,7 +24,7 @@ from bench.measurements import record
 from bench.process_usage import ProcessUsage
 from dashboards.fleet import exposition
 from support.loopback import free_ports, started
-from triton_exporter.app.parts import MetricsObserver
+from triton_exporter.app.exporter import MetricsObserver
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import Exposition, Parser

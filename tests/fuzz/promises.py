@@ -27,8 +27,8 @@ from triton_exporter.lifecycle.triton_log import LogTail, logged_failure
 from triton_exporter.lifecycle.views import ModelStates, report
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, decode_json, decode_protobuf
-from triton_exporter.tracing.trace_file import timelines
-from triton_exporter.triton import answers as triton_answers
+from triton_exporter.tracing.trace import timelines
+from triton_exporter.triton import poll as triton_answers
 
 CAPTURES = Path(__file__).resolve().parents[1] / "captures"
 MAX_BYTES = 4096

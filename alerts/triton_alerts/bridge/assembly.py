@@ -15,19 +15,25 @@ from pathlib import Path
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
 from triton_alerts.bridge.buttons import Actions, Socket
-from triton_alerts.bridge.chores import ChannelMove, Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
-from triton_alerts.bridge.deliver.terminal import Terminal
-from triton_alerts.bridge.deliver.transport import Attempts, Transport
+from triton_alerts.bridge.deliver.transport import Attempts, Terminal, Transport
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
-from triton_alerts.bridge.evidence import enrich, facts, gpus
+from triton_alerts.bridge.evidence import facts
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
-from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Wakeups
+from triton_alerts.bridge.service import (
+    TICK_SECONDS,
+    ChannelMove,
+    Chore,
+    Escalator,
+    HeartbeatWatch,
+    Service,
+    Wakeups,
+)
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret, SlackSettings
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access, parse_header
@@ -87,7 +93,7 @@ class _Parts:
     instruments: Instruments
     alertmanagers: Alertmanagers
     escalation: Escalation
-    sources: dict[str, enrich.Source]
+    sources: dict[str, facts.Source]
 
     @property
     def buttons(self) -> bool:
@@ -121,7 +127,7 @@ class _Parts:
         if self.sources:
             addresses = dict.fromkeys(self.sources, self.settings.prometheus)
             addresses["exporter"] = ", ".join(self.settings.exporter)
-            yield enrich.Enricher(
+            yield facts.Enricher(
                 self.store, self.sources, lambda name: failures.labels(name).inc(), self.wake, addresses
             )
         if isinstance(self.transport, SlackApi):
@@ -149,7 +155,7 @@ class _Parts:
 
     def workers(self) -> Iterator[DeliveryWorker]:
         """Yield a worker for each channel."""
-        evidence_seconds = enrich.EVIDENCE_TIMEOUT_SECONDS + TICK_SECONDS if self.sources else 0.0
+        evidence_seconds = facts.EVIDENCE_TIMEOUT_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(
             Style(self.buttons, self.settings.grafana), self.escalation, evidence_seconds
         )
@@ -208,14 +214,14 @@ def _tenant_access(settings: BridgeSettings, url: str, timeout_seconds: float) -
 
 
 def _prometheus(settings: BridgeSettings) -> Prometheus:
-    return Prometheus(_tenant_access(settings, settings.prometheus, enrich.EVIDENCE_TIMEOUT_SECONDS))
+    return Prometheus(_tenant_access(settings, settings.prometheus, facts.EVIDENCE_TIMEOUT_SECONDS))
 
 
-def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> dict[str, enrich.Source]:
+def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> dict[str, facts.Source]:
     """Return the sources of evidence that the settings allow, by name."""
-    sources: dict[str, enrich.Source] = {}
+    sources: dict[str, facts.Source] = {}
     if settings.exporter:
-        exporters = [_access(settings, url, enrich.EVIDENCE_TIMEOUT_SECONDS) for url in settings.exporter]
+        exporters = [_access(settings, url, facts.EVIDENCE_TIMEOUT_SECONDS) for url in settings.exporter]
         sources["exporter"] = facts.error_messages(exporters)
     if settings.prometheus:
         prometheus = _prometheus(settings)
@@ -224,7 +230,7 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
             "prometheus": facts.objective_budget(prometheus),
             "cause": facts.counted_cause(prometheus),
             "changes": facts.latest_changes(prometheus, clock),
-            "gpu": gpus.source(prometheus),
+            "gpu": facts.source(prometheus),
             "servers": facts.servers(prometheus),
         }
     return sources

@@ -16,7 +16,7 @@ from typing import Any
 
 from triton_alerts.bridge import text
 from triton_alerts.bridge.deliver.messages import WORD, Style, headline, links, person, what_happened
-from triton_alerts.bridge.deliver.terminal import as_text
+from triton_alerts.bridge.deliver.transport import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Incident

@@ -18,7 +18,7 @@ from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, Se
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault
 from tritonwatch import access, output
-from tritonwatch.generation import by_path, generated
+from tritonwatch.commands.generate import by_path, generated
 from tritonwatch.parser import declare
 from tritonwatch.project import Reloading
 

@@ -1,39 +1,46 @@
 """One exporter put together: threads that poll, a lock that guards their results, pages that show them.
 
 `MetricsThread` reads Triton's metrics, another thread polls its API; each gives what it got to the parts that want it.
+First the interfaces of the parts: a part implements those that it needs, and `Parts` calls it by them. All but `Poller`
+and `Closer` are called under the exporter's lock, so that a page is consistent: no IO, no waiting. Then the pages.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import html
+import json
 import logging
 import threading
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
+from typing import Any, Protocol, runtime_checkable
 
 from triton_exporter.app.features import lifecycle_sources, optional_parts, triton_client
-from triton_exporter.app.pages import (
-    SCRAPE_TIMEOUT,
-    PageRequest,
-    compressed,
-    json_page,
-    landing_page,
-    waiting_seconds,
-)
-from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.common.printable import printable
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.state_file import StateFile, StoredModel
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.scrape import Reading, Relay, SharedReader, fetch_metrics
-from triton_exporter.exposition.write import Pieces
+from triton_exporter.exposition.write import (
+    EOF,
+    OPENMETRICS,
+    TEXT,
+    Pieces,
+    openmetrics_pieces,
+    relayed_openmetrics,
+    text_pieces,
+)
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
 from triton_exporter.http.server import Connections, Handler, Request, Response, routed
@@ -42,6 +49,252 @@ from triton_exporter.lifecycle.views import FailureLog, ModelStates, Reachabilit
 from triton_exporter.processor_time import Pace
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
+
+_LOG = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """A part with series of its own; called by the thread of any scrape."""
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Return families as of now (Unix seconds). One without samples still shows its HELP and TYPE."""
+
+
+@runtime_checkable
+class SnapshotObserver(Protocol):
+    """Gets the result of each poll of Triton's API."""
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Process the index, statistics and configurations of a poll."""
+
+
+@runtime_checkable
+class MetricsObserver(Protocol):
+    """Gets families of complete bodies of Triton's metrics: once a second, or as often as the sampling interval."""
+
+    @property
+    def observed(self) -> Collection[str]:
+        """The names of the families that it needs; others may come with them."""
+
+    def observe(self, exposition: Exposition, now: float) -> None:
+        """Process one body, read at `now` (Unix seconds, never going back)."""
+
+
+@runtime_checkable
+class MetricsSampler(Protocol):
+    """A MetricsObserver that also gets some families of every reading between those that all observers get."""
+
+    sampled: Collection[str]
+    """The names of these families."""
+
+    def sample(self, exposition: Exposition, now: float) -> None:
+        """Process these families of one body, read at `now` (Unix seconds, never going back)."""
+
+
+@runtime_checkable
+class Poller(Protocol):
+    """Does IO in a thread of its own, without the lock; it guards what it shares with its `families`."""
+
+    interval_seconds: float
+
+    def poll(self, now: float) -> None:
+        """Poll once. An error that escapes is logged and counted, and the next poll still comes."""
+
+
+@runtime_checkable
+class Closer(Protocol):
+    """A Poller with an open resource: closed by its own thread when that ends."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Parts:
+    """All parts of one exporter, in the order in which they are called.
+
+    An error that a part did not foresee is logged, and the others go on.
+    """
+
+    def __init__(self, parts: Iterable[object]) -> None:
+        self.all = tuple(parts)
+        # Found once: to check the interfaces of all parts at each reading costs as much as to parse it.
+        self._observers = [part for part in self.all if isinstance(part, MetricsObserver)]
+        self._samplers = [part for part in self.all if isinstance(part, MetricsSampler)]
+        self.observed = frozenset(name for part in self._observers for name in part.observed)
+        self.sampled = frozenset(name for part in self._samplers for name in part.sampled)
+
+    def observe(self, exposition: Exposition, now: float) -> None:
+        """Give the families `observed` of a reading to all observers."""
+        for part in self._observers:
+            guarded(part.observe, exposition, now)
+
+    def sample(self, exposition: Exposition, now: float) -> None:
+        """Give the families `sampled` of a reading between two that are observed to those that want every one."""
+        for part in self._samplers:
+            guarded(part.sample, exposition, now)
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Give the result of one poll of Triton's API to all that want it."""
+        for part in self.all:
+            if isinstance(part, SnapshotObserver):
+                guarded(part.observe_snapshot, snapshot)
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Yield the families of every part."""
+        for part in self.all:
+            if isinstance(part, Collector):
+                yield from _collected(part, now)
+
+
+def guarded(call: Callable[..., None], *arguments: object) -> bool:
+    """Call a part; return whether it ended as it should. What it did not foresee is logged."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001 - the boundary: one part must not take down the others
+        _LOG.exception("%s failed", getattr(call, "__qualname__", call))
+        return False
+    return True
+
+
+def _collected(collector: Collector, now: float) -> Sequence[Family]:
+    """Return all families of one part, or none: part of them would be taken for all."""
+    try:
+        return list(collector.families(now))
+    except Exception:  # noqa: BLE001 - the boundary, as in `guarded`
+        _LOG.exception("%s.families failed", type(collector).__qualname__)
+        return ()
+
+
+SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
+_GZIP = 31  # zlib's `wbits` for the gzip format
+_SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
+
+
+def waiting_seconds(headers: Mapping[str, str], default_seconds: float) -> float:
+    """Return how long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
+    try:
+        timeout = float(headers.get(SCRAPE_TIMEOUT, ""))
+    except ValueError:
+        return default_seconds
+    # Half a second to render and send, as blackbox_exporter leaves, or a quarter of a short timeout.
+    return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The parameters of one scrape: the format, and the names that it selects (none: all)."""
+
+    openmetrics: bool
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, request: Request) -> PageRequest:
+        """Read the format and the names from the headers and the query of a request."""
+        names = frozenset(request.query.get("name[]", ()))
+        return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
+
+    def render_own(self, families: Iterable[Family]) -> Pieces:
+        """Render those of the exporter's families that the scrape asked for."""
+        wanted = [
+            family for family in families if not self.names or _is_named(family.metric.name, self.names)
+        ]
+        return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
+
+    def render_relayed(self, relay: Relay, reading: Reading, dropped: Set[str]) -> bytes:
+        """Render those of Triton's families that the scrape asked for, without those that are dropped."""
+        families = relay.parse(reading).families
+        if not self.openmetrics and not self.names and families.keys().isdisjoint(dropped):
+            return relay.body(reading)
+        wanted = [
+            family
+            for name, family in families.items()
+            if name not in dropped and (not self.names or _is_named(name, self.names))
+        ]
+        if self.openmetrics:
+            return relayed_openmetrics(wanted)
+        return "".join([family.text for family in wanted]).encode()
+
+    @property
+    def end(self) -> bytes:
+        """The last line of a page in this format."""
+        return EOF if self.openmetrics else b""
+
+    @property
+    def content_type(self) -> str:
+        """The value of the header Content-Type."""
+        return OPENMETRICS if self.openmetrics else TEXT
+
+
+def compressed(response: Response, accepted: str) -> Response:
+    """Return the response in gzip when the peer accepts it and it is worth the time."""
+    body = response.body
+    small = isinstance(body, bytes) and len(body) < _SMALL
+    if small or not _accepts_gzip(accepted):
+        return response
+    compressed_body = b"".join(_gzip((body,))) if isinstance(body, bytes) else _gzip_pieces(body)
+    return replace(response, body=compressed_body, headers={**response.headers, "Content-Encoding": "gzip"})
+
+
+def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
+    with closing(pieces):
+        yield from _gzip(pieces)
+
+
+def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
+    # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
+    compressor = zlib.compressobj(level=1, wbits=_GZIP)
+    yield from map(compressor.compress, pieces)
+    yield compressor.flush()
+
+
+def json_page(value: Any, status: int = 200) -> Response:
+    """Return a page of indented JSON."""
+    return Response(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
+
+
+def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Response]:
+    """Return a page for people: what this is, and where to go."""
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
+    text = (
+        "<!DOCTYPE html><html lang=en><title>tritonwatch exporter</title>"
+        f"<h1>tritonwatch exporter</h1><p>watching {html.escape(triton_url)}</p><ul>{links}</ul></html>\n"
+    )
+    return lambda _: Response(text.encode(), "text/html; charset=utf-8")
+
+
+def _is_named(name: str, names: Collection[str]) -> bool:
+    return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
+
+
+def _prefers_openmetrics(accept: str) -> bool:
+    """Return whether OpenMetrics is asked for at least as much as the text format (RFC 9110, section 12.5.1)."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for choice in accept.split(","):
+        media, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if media in weights:
+            weights[media] = max(weights[media], _weight(parameters))
+    return 0 < weights["application/openmetrics-text"] >= weights["text/plain"]
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    for choice in accepted.split(","):
+        coding, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if coding == "gzip":
+            return _weight(parameters) > 0
+    return False
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # malloc.h
 
@@ -56,9 +309,6 @@ def give_back_large_buffers() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
         libc.mallopt(_M_ARENA_MAX, 1)
-
-
-_LOG = logging.getLogger(__name__)
 
 
 OBSERVING_SECONDS = 1.0

@@ -18,8 +18,7 @@ from triton_exporter.lifecycle.triton_log import LogReader, LogTail
 from triton_exporter.model_series import Configurations, StatisticsCounters
 from triton_exporter.probe.prober import Prober
 from triton_exporter.tracing.otlp import TraceReceiver
-from triton_exporter.tracing.trace import Mailbox
-from triton_exporter.tracing.trace_file import TraceFiles
+from triton_exporter.tracing.trace import Mailbox, TraceFiles
 from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, TraceRate
 
 

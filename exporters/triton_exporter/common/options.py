@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from triton_exporter.common.duration import duration_between, duration_text
-from triton_exporter.common.nearest import nearest
-from triton_exporter.common.problem import Problem, ProblemsError
+from triton_exporter.common.problem import Problem, ProblemsError, nearest
 
 T = TypeVar("T")
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from triton_exporter.common.printable import without_secrets
+
+
+def nearest(word: str, known: Iterable[str], min_similarity: float = 0.6) -> list[str]:
+    """Return at most two known words near this one (1: the same word), the nearest first."""
+    return get_close_matches(word, sorted(known), n=2, cutoff=min_similarity)
 
 
 def by_line(problems: Sequence[Problem]) -> list[Problem]:

@@ -21,12 +21,12 @@ from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import Alertmanagers, Reconciler
 from triton_alerts.bridge.buttons import RECONNECT_SECONDS, Actions, ButtonPress, Socket, button_presses
-from triton_alerts.bridge.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
+from triton_alerts.bridge.service import Escalator, HeartbeatWatch
 from triton_alerts.bridge.settings import SLACK_API
 from triton_slo.prometheus import Prometheus, PrometheusError, Series
 from triton_slo.server_access import Access

@@ -12,9 +12,9 @@ import pytest
 
 from support.bridge import BridgeUnderTest, Killed
 from support.slack.workspace import ALL_SCOPES, Workspace
-from triton_alerts.bridge.chores import HeartbeatWatch
 from triton_alerts.bridge.deliver.next_task import DIGEST_FROM
 from triton_alerts.bridge.receiver import HEARTBEAT_VALUE
+from triton_alerts.bridge.service import HeartbeatWatch
 
 MAX_COMMITS = 60
 """More than any scenario here makes."""

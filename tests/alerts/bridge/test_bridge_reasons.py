@@ -15,8 +15,7 @@ import pytest
 from support.bridge import body_of
 from support.loopback import served
 from triton_alerts.bridge.assembly import evidence_sources
-from triton_alerts.bridge.evidence.enrich import Enricher
-from triton_alerts.bridge.evidence.facts import reasons_in
+from triton_alerts.bridge.evidence.facts import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store

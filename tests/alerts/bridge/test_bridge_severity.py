@@ -9,9 +9,9 @@ import pytest
 
 from support.bridge import BridgeUnderTest, Clock, body_of
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.service import Escalator
 from triton_alerts.bridge.settings import BridgeSettings
 from tritonwatch.commands.bridge import configure
 from tritonwatch.parser import Parser

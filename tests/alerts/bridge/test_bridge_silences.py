@@ -23,9 +23,9 @@ from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, RESEND_SECONDS, Reconciler
 from triton_alerts.bridge.buttons import Actions, ButtonPress
-from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, Listed, StoredValues
+from triton_alerts.bridge.service import Escalator
 from triton_slo.server_access import Access
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"

@@ -9,12 +9,12 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from support.slack.workspace import Posted
-from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.messages import Message
 from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MAX_OWN_MESSAGES
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.service import Escalator
 from triton_alerts.bridge.text import slack_hour
 
 STORM = 80

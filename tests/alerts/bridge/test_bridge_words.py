@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.slack.limits import check_message
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import messages, terminal
+from triton_alerts.bridge.deliver import messages, transport
 from triton_alerts.bridge.deliver.messages import Message, Style
 from triton_alerts.bridge.incidents.incident import (
     GPU,
@@ -503,7 +503,7 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
     named = [unquote(links(incident, Style(False), f"Silence {number} of 2")[0]) for number in (1, 2)]
 
     assert [] == links(incident, Style(False), "Silence")
-    printed = terminal.render(messages.root(incident, Style(False), 1_700_000_600.0), "#triton-alerts")
+    printed = transport.render(messages.root(incident, Style(False), 1_700_000_600.0), "#triton-alerts")
     assert "Silence 1 of 2: http://alertmanager:9093/#/silences/new" in printed
     for silence, member in zip(named, (load, page), strict=True):
         assert f'alertname="{member.name}"' in silence

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.loopback import served
-from triton_exporter.app.pages import compressed
+from triton_exporter.app.exporter import compressed
 from triton_exporter.catalogue import state
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.scrape import Reading, SharedReader

@@ -43,8 +43,7 @@ from triton_exporter.tracing.otlp import (
     decode_json,
     decode_protobuf,
 )
-from triton_exporter.tracing.trace import Mailbox, TracedRequest
-from triton_exporter.tracing.trace_file import TraceFiles, timelines
+from triton_exporter.tracing.trace import Mailbox, TracedRequest, TraceFiles, timelines
 from triton_exporter.tracing.trace_setting import read_setting
 
 T = 1_700_000_000.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporters.captures import CAPTURES
 from triton_exporter.lifecycle.load_failures import classify
 from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
-from triton_exporter.triton.answers import (
+from triton_exporter.triton.poll import (
     AnswerError,
     error_text,
     parse_config,

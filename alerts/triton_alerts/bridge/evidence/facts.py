@@ -1,40 +1,127 @@
-"""Facts about an incident that its alerts do not contain, a source for each.
+"""Facts about an incident that its alerts do not contain; a page waits for them for a limited time.
 
-Triton's own error messages, from the exporters' `/state`; and from Prometheus the counted cause, the objective and its
-budget, the servers on which the model is ready, and the model's latest changes. `gpus.py` is one more source.
+First how the sources are queried: all at the same time, and the facts of one that does not respond in time are left out.
+Then a function for each source: Triton's own error messages, from the exporters' `/state`; and from Prometheus the counted
+cause, the objective and its budget, the servers on which the model is ready, the model's latest changes, and the GPUs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
+    GPU,
     LAST_CHANGE,
     OBJECTIVE,
     SERVERS,
     SPLIT,
+    Evidence,
     Incident,
     SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import gpu, state
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
 from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate, cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
-from triton_slo.prometheus import Prometheus, Series
+from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.server_access import Access, session_for
+
+EVIDENCE_TIMEOUT_SECONDS = 1.5
+"""Timeout of all sources together; a first message waits for it, too."""
+FRESH_SECONDS = 60.0
+"""Age from which the evidence of an open incident is queried again."""
+CLOSED_SECONDS = 10.0
+"""Time after the end of an incident in which its sources are queried once more: does the model serve again?"""
+AT_ONCE = 20
+"""Incidents enriched per second; in a storm the most urgent ones come first."""
+WARNING_SECONDS = 60.0
+"""Least time between two lines of the log about one source: in a storm it fails for many incidents a second."""
+
+Source = Callable[[Incident], SourceFacts]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Enricher:
+    """Chore that attaches evidence to open incidents.
+
+    `failed` receives the name of a source that did not respond; `addresses` are those of the sources, for the log.
+    """
+
+    store: Store
+    sources: Mapping[str, Source]
+    failed: Callable[[str], None] = lambda _name: None
+    wake: Callable[[], None] = lambda: None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    _warned_at: dict[str, float] = field(default_factory=dict)
+    """Source -> the last time that the log named its fault."""
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8, "enrich"))
+
+    def __call__(self, now: float) -> None:
+        stale = [
+            (number, incident)
+            for number, incident in self.store.incidents.open(now - CLOSED_SECONDS)
+            if incident.evidence_is_due or (incident.open and self._is_old(incident, now))
+        ]
+        stale.sort(
+            key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
+        )
+        for number, incident in stale[:AT_ONCE]:
+            evidence = self.gather(incident, now)
+            self.store.change(number, partial(_attach, evidence))
+            self.wake()
+
+    def _is_old(self, incident: Incident, now: float) -> bool:
+        return incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
+
+    def gather(self, incident: Incident, now: float) -> Evidence:
+        """Return the facts of all sources that respond in time."""
+        asked: dict[str, Future[SourceFacts]] = {
+            name: self._pool.submit(source, incident) for name, source in self.sources.items()
+        }
+        wait(asked.values(), EVIDENCE_TIMEOUT_SECONDS)
+        known = SourceFacts()
+        for name, future in asked.items():
+            late = future.cancel() or not future.done()
+            if fault := f"no answer within {EVIDENCE_TIMEOUT_SECONDS:g} s" if late else future.exception():
+                self.failed(name)
+                if not 0 <= now - self._warned_at.get(name, -math.inf) < WARNING_SECONDS:
+                    self._warned_at[name] = now
+                    where = self.addresses.get(name, "no address")
+                    log.warning(
+                        "no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault
+                    )
+                continue
+            known = known.and_newer(future.result())
+        return Evidence.of(known, now)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
+    """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
+    if before.evidence is not None:
+        evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at)
+    return before.model_copy(update={"evidence": evidence}), ()
 
 
 def burn_query(member: Member) -> str:
@@ -368,3 +455,149 @@ def _of_version(instance: str, version: str, timeline: Timeline, seen: list[floa
     if later := [at for at in seen if at > times[-1]]:
         changed.append(ModelChange(later[0], version, "no longer listed by Triton", instance))
     return changed
+
+
+SHOWN = 3
+XID_WINDOW = "1h"
+
+_FACT = "fact"
+_BOARD = "on (instance, gpu_uuid)"
+_PART = "on (instance, gpu_uuid, gpu_instance_id)"
+_NORMAL = "idle|app_clocks|display_clock|sync_boost"
+_GIB = 1024**3
+
+
+@dataclass
+class _Gpu:
+    values: dict[str, float] = field(default_factory=dict)
+    name: str = ""
+    part: str = ""
+    confidence: str = ""
+    throttled: set[str] = field(default_factory=set)
+    xids: set[str] = field(default_factory=set)
+
+
+def source(prometheus: Prometheus) -> Source:
+    """Return the source of how busy, full and hot each GPU is, whether it is throttled, and its last XID errors."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        members = incident.firing or tuple(incident.members.values())
+        member = next((each for each in members if _concerns(each)), None)
+        if member is None:
+            return SourceFacts()
+        gpus = _collect(prometheus.instant(_gpu_query(member)))
+        return SourceFacts(facts=((GPU, _worded(gpus)),) if gpus else ())
+
+    return ask
+
+
+def _concerns(member: Member) -> bool:
+    """Return whether the alert names a model or a GPU."""
+    return any(member.labels.get(name) for name in ("model", "gpu_uuid")) or (
+        member.labels.get(names.COMPONENT) == "gpu"
+    )
+
+
+def _gpu_query(member: Member) -> str:
+    """Return every fact about the GPUs, in one request; each part carries its name in a label."""
+    where = matchers_of(member, "instance", "gpu_uuid", "gpu_instance_id")
+    runs = f"{gpu.MODEL_GPU_INFO}{matchers_of(member, 'instance', 'model', 'version', 'gpu_uuid')}"
+    of_model = bool(member.labels.get("model"))
+
+    def only(expression: str, joined: str) -> str:
+        return f"({expression}) and {joined} {runs}" if of_model else expression
+
+    reasons = where.also(f'reason!~"{_NORMAL}"')
+    causes = where.also('cause=~"thermal|power"')
+    xids = f"{gpu.XID_ERRORS}{where}"
+    parts = {
+        "name": only(f"{gpu.INFO}{where}", _BOARD),
+        "busy": only(f"{gpu.UTILIZATION}{where}", _PART),
+        "used": only(f"{gpu.MEMORY_USED}{where}", _PART),
+        "total": only(f"{gpu.MEMORY_TOTAL}{where}", _PART),
+        "celsius": only(f"{gpu.TEMPERATURE}{where}", _BOARD),
+        "reason": only(f"{gpu.THROTTLE_REASON}{reasons}", _BOARD),
+        # Counted time, for the sources that do not report the current reason.
+        "cause": only(f"rate({gpu.THROTTLED_SECONDS}{causes}[5m])", _BOARD),
+        # A code that the table does not know appears with its first error: increase() misses that one.
+        "xid": only(f"({xids} unless {xids} offset {XID_WINDOW}) or increase({xids}[{XID_WINDOW}])", _BOARD),
+    }
+    if of_model:
+        parts["runs"] = runs
+    return " or ".join(
+        f'label_replace({expression}, "{_FACT}", "{name}", "", "")' for name, expression in parts.items()
+    )
+
+
+def _worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
+    """Return a line for each GPU, those in trouble first."""
+    ranked = sorted(gpus.items(), key=lambda entry: (not entry[1].xids, not entry[1].throttled, entry[0]))
+    lines = [_gpu_text(uuid, card) for (_, uuid, _), card in ranked[:SHOWN]]
+    if len(ranked) > SHOWN:
+        lines.append(f"and {len(ranked) - SHOWN} more GPUs")
+    return "\n".join(lines)
+
+
+def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
+    """Return GPUs by instance, GPU and part of it. Facts about the whole board are shown for each of its parts."""
+    keys = {_gpu_key(sample.labels) for sample in samples if sample.labels[_FACT] in ("busy", "used", "runs")}
+    keys |= {
+        _gpu_key(sample.labels)
+        for sample in samples
+        if not any(_gpu_key(sample.labels)[:2] == key[:2] for key in keys)
+    }
+    gpus = {key: _Gpu(part=key[2]) for key in sorted(keys)}
+    for sample in samples:
+        key = _gpu_key(sample.labels)
+        for card in [gpus[key]] if key in gpus else [g for k, g in gpus.items() if k[:2] == key[:2]]:
+            _note(card, sample.labels, sample.value)
+    return gpus
+
+
+def _gpu_key(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return labels.get("instance", ""), labels.get("gpu_uuid", ""), labels.get("gpu_instance_id", "")
+
+
+def _note(card: _Gpu, labels: Mapping[str, str], value: float) -> None:
+    fact = labels[_FACT]
+    if fact == "name":
+        card.name = labels.get("name", "").removeprefix("NVIDIA ")
+    elif fact == "runs":
+        card.confidence = labels.get("confidence", "")
+    else:
+        card.values[fact] = max(value, card.values.get(fact, value))
+    if fact == "reason" and value > 0:
+        card.throttled.add(labels.get("reason", ""))
+    if fact == "cause" and value > 0.05:
+        card.throttled.add(labels.get("cause", ""))
+    if fact == "xid" and value > 0:
+        card.xids.add(f"{labels.get('xid', '?')} ({labels.get('class', 'unknown')})")
+
+
+def _gpu_text(uuid: str, card: _Gpu) -> str:
+    name = " ".join(word for word in (card.name, uuid[:12]) if word)
+    if card.part:
+        name += f" part {card.part}"
+    if card.confidence == "guess":
+        name += " (mapping uncertain)"
+    return f"{name}: {', '.join(_figures(card)) or 'no data'}"
+
+
+def _figures(card: _Gpu) -> list[str]:
+    figures, known = [], card.values
+    if "busy" in known:
+        figures.append(f"utilization {100 * known['busy']:.0f} %")
+    if "used" in known:
+        total = f" of {known['total'] / _GIB:.1f}" if "total" in known else ""
+        figures.append(f"{known['used'] / _GIB:.1f}{total} GiB used")
+    if "celsius" in known:
+        figures.append(f"{known['celsius']:.0f} °C")
+    if card.throttled:
+        figures.append(f"clocks throttled (reason: {', '.join(sorted(card.throttled))})")
+    elif "reason" in known or "cause" in known:
+        figures.append("not throttled")
+    if card.xids:
+        figures.append(f"XID {', '.join(sorted(card.xids))} in the last hour")
+    elif "xid" in known:
+        figures.append("no XID error in the last hour")
+    return figures
