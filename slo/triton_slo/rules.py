@@ -112,12 +112,18 @@ def groups(plan: Plan) -> tuple[Group, Group]:
         *_unmeasured_alert(plan),
     )
     return (
-        Group(name, main, plan.clock.text(READINESS_INTERVAL, 1) if time else ""),
+        Group(
+            name,
+            main,
+            plan.clock.text(READINESS_INTERVAL, 1) if time else "",
+            f"{_percent(plan.objective.target)} over {plan.objective.window.in_sentence}. Each rule reads those above it: "
+            "first what failed is counted, the alerts that page are last.",
+        ),
         Group(
             f"{name}-long",
             long,
             plan.clock.text(LONG_INTERVAL, 1),
-            f"Long windows change slowly: a group of its own, every {LONG_INTERVAL} (a value is read for 5m).",
+            f"Long windows and tickets change slowly: a group of their own, every {LONG_INTERVAL} (a value is read for 5m).",
         ),
     )
 
@@ -404,9 +410,11 @@ def _condition(plan: Plan, tier: Tier) -> tuple[str, str]:
         comment += (
             ", and servers were not ready for ten minutes in all"
             if plan.objective.indicator.counts_time
-            else f", and at least {plan.objective.alerting.min_failures} events failed"
+            else f", and at least {plan.objective.alerting.min_failures} events failed (a little less, because `increase` extrapolates)"
         )
     comment += "."
+    if plan.pages(tier):
+        comment += " It fires on for a while, so that bursts are one page."
     if asked.z:
         comment += f" Chance alone would explain it in {1 - plan.objective.alerting.confidence:.0%} of cases at most."
     if asked.beyond_stated_error:
@@ -468,7 +476,8 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
             f"the error budget of {objective.name} lasts {{{{ $value | humanizeDuration }}}} at the last day's pace",
             "At the pace of the last day, and at that of the two days before, the budget is spent within "
             f"{ticket.threshold.words}. {_target(objective)}",
-            "At the pace of the last day, and at that of the two days before, little is left of the budget.",
+            "At the pace of the last day, and at that of the two days before, the budget is spent within "
+            f"{ticket.threshold.words}.",
         )
     fired = own.equal("alertname", objective.burn_alert).equal("alertstate", "firing")
     failed = (
@@ -603,7 +612,7 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
     window = canonical(tier.long)
-    allowed = f"{number(round(100 * error_budget(objective.target), 10))}%"
+    allowed = _percent(error_budget(objective.target))
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
     # The value of an expression is that of its first line.
     said = f"{_PERCENT} of {objective.indicator.failed_words} in the last {window}, at most {allowed} may"
@@ -635,9 +644,12 @@ def _who(plan: Plan) -> str:
 
 
 def _target(objective: Objective) -> str:
-    percent = number(round(objective.target * 100, 10))
     text = escape_template(objective.description.strip().rstrip(".")) or objective.name
-    return f"Objective: {percent}% over {objective.window.in_sentence} ({text})."
+    return f"Objective: {_percent(objective.target)} over {objective.window.in_sentence} ({text})."
+
+
+def _percent(share: float) -> str:
+    return f"{number(round(share * 100, 10))}%"
 
 
 def _links(plan: Plan, alert: str) -> dict[str, str]:
