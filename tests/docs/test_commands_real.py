@@ -59,6 +59,8 @@ def test_the_commands_of_a_page_work_in_its_order(
             verb,
             *(_here(servers, word, before) for word, before in zip(rest, [verb, *rest], strict=False)),
         ]
+        if verb in ("exporter", "init") and "--triton-metrics" not in words:
+            words += ["--triton-metrics", servers.local("http://localhost:8002/metrics")]
         if verb in ("exporter", "web") or (verb == "bridge" and rest[0].startswith("-")):
             _serves(servers, words, tmp_path)
         else:
@@ -80,7 +82,6 @@ def _serves(servers: RecipeServers, words: list[str], folder: Path) -> None:
     (port,) = free_ports(1)
     words = [word for word in words if word != "127.0.0.1:9096" and word != "--listen"]
     if words[0] == "exporter":
-        words += ["--triton-metrics", servers.local("http://localhost:8002/metrics")]
         words = [word.replace("/shared/", f"{folder}/") for word in words]
     words += ["--listen", f"127.0.0.1:{port}"]
     with (
