@@ -230,7 +230,7 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
             "prometheus": facts.objective_budget(prometheus),
             "cause": facts.counted_cause(prometheus),
             "changes": facts.latest_changes(prometheus, clock),
-            "gpu": facts.source(prometheus),
+            "gpu": facts.gpu_state(prometheus),
             "servers": facts.servers(prometheus),
         }
     return sources

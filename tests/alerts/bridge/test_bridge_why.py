@@ -12,11 +12,10 @@ import pytest
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
+from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
-from triton_alerts.bridge.evidence.facts import ready_text
 from triton_alerts.bridge.evidence.facts import servers as serving
-from triton_alerts.bridge.evidence.facts import source as gpu_state
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state

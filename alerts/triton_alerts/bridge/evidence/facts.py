@@ -477,7 +477,7 @@ class _Gpu:
     xids: set[str] = field(default_factory=set)
 
 
-def source(prometheus: Prometheus) -> Source:
+def gpu_state(prometheus: Prometheus) -> Source:
     """Return the source of how busy, full and hot each GPU is, whether it is throttled, and its last XID errors."""
 
     def ask(incident: Incident) -> SourceFacts:
