@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import bcrypt
 import pytest
 import yaml
 
-from support.stack.compose_policy import problems_of, resolved
+from support.stack.compose_policy import COMPOSE, problems_of, resolved
 from support.tools import ROOT, amtools, promtools
+from triton_alerts.bridge.settings import BridgeSettings
+from tritonwatch import project as project_file
 from tritonwatch.cli import main
 
 
@@ -118,6 +121,43 @@ def test_user_settings_reach_the_services() -> None:
     for service in ("exporter", "web"):
         assert "--triton=http://gpu1:8000" in services[service]["command"]
     assert ["10.1.2.3", "3333"] == [services["grafana"]["ports"][0][key] for key in ("host_ip", "published")]
+
+
+def test_a_second_triton_has_its_exporter_and_its_target(tmp_path: Path) -> None:
+    """As on the page: a second file and a list in the project file; the generator and the bridge read the list."""
+    project = tmp_path / "tritonwatch.yaml"
+    tritons = ["exporter:9401=http://triton-a.example:8000", "exporter-2:9401=http://triton-b.example:8000"]
+    given = yaml.safe_load((ROOT / "compose" / "tritonwatch.yaml").read_text())
+    paths = {
+        "objectives": str(ROOT / "slo" / "objectives"),
+        "alerts": str(ROOT / "alerts" / "alerts.yaml"),
+        "out": str(tmp_path / "out"),
+    }
+    project.write_text(yaml.safe_dump(given | paths | {"tritons": tritons}))
+    stack = resolved(
+        COMPOSE,
+        COMPOSE.with_name("second-triton.yml"),
+        EXPORTER_TARGET="",
+        TRITON_2_URL="http://triton-b.example:8000",
+    )
+    services = stack["services"]
+
+    assert [] == problems_of(stack)
+    assert "--triton=http://triton-b.example:8000" in services["exporter-2"]["command"]
+    assert "exporter-2" in [volume["source"] for volume in services["exporter-2"]["volumes"]]
+    generate = [word.replace("/tritonwatch.yaml", str(project)) for word in services["generator"]["command"]]
+    assert 0 == main(generate)
+    targets = yaml.safe_load((tmp_path / "out" / "targets" / "triton.yml").read_text())
+    assert [("exporter:9401", "triton-a.example:8000"), ("exporter-2:9401", "triton-b.example:8000")] == [
+        (target["targets"][0], target["labels"]["instance"]) for target in targets
+    ]
+    assert "--exporter=" in services["bridge"]["command"]
+    bridge = BridgeSettings.read(
+        {"dry_run": "true", "listen": "127.0.0.1:9096"},
+        {},
+        project_file.load(argparse.Namespace(project=project), {}),
+    )
+    assert ("http://exporter:9401", "http://exporter-2:9401") == bridge.exporter
 
 
 def test_prometheus_accepts_the_mounted_configuration(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tomllib
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.kubernetes.schemas import validate
 from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main
+from tritonwatch.commands.exporter import configure, settings_of
 
 OVERLAYS = {"prometheus": "overlays/prometheus-operator", "victoria-metrics": "overlays/victoria-metrics"}
 
@@ -278,3 +280,36 @@ def test_injection_adds_the_objectives_where_there_are_some(tmp_path: Path) -> N
 
     assert 'dyn("--buckets-from=/objectives")' in mutation["jsonPatch"]["expression"]
     assert 3 == mutation["jsonPatch"]["expression"].count('path: "/spec/volumes')
+
+
+def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own() -> None:
+    """As one outside the cluster: the same monitor scrapes it, under the address of its Triton."""
+    words = ("externalTritons[0].name=gpu-box", "externalTritons[0].triton=http://gpu-box.example:8000")
+    text = template(*(f"--set={word}" for word in words), "--set=sidecar.extraArgs={--probe=*}")
+    by_default, manifests = objects(template()), objects(text)
+    [added] = [document for key, document in manifests.items() if key not in by_default]
+    validate(added)
+    validate(manifests["PodMonitor", "triton-exporter"])
+    pod = added["spec"]["template"]
+    container = _container(added, "tritonwatch-exporter")
+    [monitored] = manifests["PodMonitor", "triton-exporter"]["spec"]["podMetricsEndpoints"]
+    [_, of_pod, of_triton] = monitored["relabelings"]
+
+    assert ("Deployment", "tritonwatch-exporter-gpu-box", 1) == (
+        added["kind"],
+        added["metadata"]["name"],
+        added["spec"]["replicas"],
+    )
+    assert {"tritonwatch.dev/scrape": "true"}.items() <= pod["metadata"]["labels"].items()
+    assert "gpu-box.example:8000" == pod["metadata"]["annotations"]["tritonwatch.dev/instance"]
+    assert ["__meta_kubernetes_pod_annotation_tritonwatch_dev_instance"] == of_triton["sourceLabels"]
+    assert "instance" == of_pod["targetLabel"] == of_triton["targetLabel"]
+    # What the options say, the exporter understands: as its command line reads them.
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    settings = settings_of(parser.parse_args([word for word in container["args"][1:] if word[-1] != "="]))
+    assert ("http://gpu-box.example:8000", "http://gpu-box.example:8002/metrics", ()) == (
+        settings.triton,
+        settings.metrics_url,
+        settings.probe,
+    )

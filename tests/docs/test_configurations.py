@@ -11,6 +11,7 @@ import yaml
 
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
+from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch.cli import main
 
 # Page -> whether the block is a whole configuration, and not lines for one that exists.
@@ -36,7 +37,8 @@ def test_a_page_s_prometheus_configuration_feeds_the_rules(page: str, tmp_path: 
         assert 0 == done.returncode, done.stderr
         assert "generated/rules/triton-meta.yml" in done.stdout, "no rule file is read"
     config = yaml.safe_load(text)
-    assert [EXPORTER_JOB] == [job["job_name"] for job in config["scrape_configs"]]
+    jobs = [job["job_name"] for job in config["scrape_configs"]]
+    assert jobs in ([EXPORTER_JOB], [EXPORTER_JOB, BRIDGE_JOB])
     if PAGES[page]:
         assert {SCRAPE_INTERVAL} == {
             config["global"][f"{what}_interval"] for what in ("scrape", "evaluation")

