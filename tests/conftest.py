@@ -58,15 +58,23 @@ LONGEST_FILES = (
     "alerts/bridge/test_bridge_real.py",
     "exporters/lifecycle/test_state_truth_real.py",
     "docs/test_recipes_real.py",
-    "compose/test_mounted_stack.py",
+    "alerts/test_one_page_real.py",
+    "exporters/distribution/test_distributions_real.py",
     "compose/test_demo.py",
+    "alerts/test_load_failures_real.py",
+    "slo/indicators/test_first_response.py",
+    "gpu/test_gpu_check.py",
+    "exporters/lifecycle/test_restart_real.py",
+    "alerts/test_explicit_failures_real.py",
+    "compose/test_project_real.py",
+    "docs/test_start_real.py",
+    "slo/rules/test_rollouts_real.py",
     "slo/rules/test_rules_played.py",
     "exporters/distribution/test_decomposition.py",
-    "exporters/distribution/test_distributions_real.py",
+    "compose/test_mounted_stack.py",
     "compose/test_soak.py",
-    "alerts/test_load_failures_real.py",
 )
-"""Files that take a minute or more in `make test`. They begin first: the last one to end would run alone."""
+"""Files that take half a minute or more in `make test`. They begin first: the last one to end would run alone."""
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
                     with pytest.raises(requests.Timeout):
                         post(url, "mixed", SLOW, timeout=0.1)
                     time.sleep(2.5 if turn < 2 else 0)
-                time.sleep(3)
+                _wait_scraped(prometheus)
                 lines = [json.loads(line) for line in _lines(log)]
                 failed = {name: _ratio(prometheus, "errors", name) for name in ("mixed", "gone", "stuck")}
                 slow = _ratio(prometheus, "latency", "mixed")
@@ -111,6 +112,14 @@ def _share_of_5xx(clients: Counter[str], model: str) -> float:
     counted = {key: count for key, count in clients.items() if key.startswith(f"{model} ")}
     failed = sum(count for key, count in counted.items() if key.split()[1].startswith("5"))
     return failed / sum(counted.values())
+
+
+def _wait_scraped(prometheus: str) -> None:
+    """Wait for two scrapes after now, and for rules that are evaluated afterwards."""
+    with Prometheus(Access(prometheus)) as client:
+        for series in ("up", "slo:sli_error:ratio_rate5m"):
+            after = time.time() + 1.5
+            eventually(partial(client.instant, f"min(timestamp({series})) > {after}"), f"no {series}")
 
 
 def _lines(log: Path) -> list[str]:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc  # type: ignore[import-untyped]
 import pytest
@@ -223,7 +224,10 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
             counts.keep("grpc-client", over_grpc(triton, registry, scrapes))
             for statuses in over_otel(url, otel_port, scrapes):
                 counts.keep("otel-http-client", statuses)
-                time.sleep(3)
+                scrapes()
+                evaluated = f"min(timestamp(slo:sli_error:ratio_rate5m)) > {time.time()}"
+                with Prometheus(Access(prometheus)) as client:
+                    eventually(partial(client.instant, evaluated), "no rule is evaluated")
                 yield counts
     server.shutdown()
     thread.join()

@@ -104,7 +104,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("first")
     Repository(directory / "models").model("echo")
     objectives = read([("o.yaml", OBJECTIVE)]).objectives
-    options = Options(scrape_interval_seconds=1, time_scale=0.1)
+    options = Options(scrape_interval_seconds=1, time_scale=1 / 60)
     rules = {
         artifact.name: artifact.text
         for artifact in artifacts(objectives, options)

@@ -75,7 +75,7 @@ class Pager:
 
 @contextmanager
 def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
-    """Send each model of each server five requests a second; yields the statuses by model.
+    """Send each model of each server two requests a second; yields the statuses by model.
 
     A server that is away gets none, and what is unloaded is asked no more, as behind a load balancer.
     """
@@ -83,7 +83,7 @@ def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
     over = threading.Event()
 
     def send(server: TritonServer, model: str) -> None:
-        while not over.wait(0.2):
+        while not over.wait(0.4):
             url = f"{server.http_url}/v2/models/{model}"
             with contextlib.suppress(requests.RequestException):
                 if requests.get(f"{url}/ready", timeout=5).ok:
@@ -164,12 +164,12 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         for repository in repositories:
             repository.version(FLAWED, "1", fail_every=1)
         statuses = run(clients(servers))
-        eventually(lambda: len(statuses[FLAWED]) > 60, "no failures")
+        eventually(lambda: len(statuses[FLAWED]) > 30, "no failures")
         for repository in repositories:
             (repository.path / FLAWED / "1" / "fail_every").unlink()
         instances = [exporter.url.removeprefix("http://") for exporter in exporters]
         pager = run(watched({"static_configs": [{"targets": instances}]}, folder))
-        asked = f"count({triton.REQUEST_SUCCESS} > 20) == {len(MODELS) * len(servers)}"
+        asked = f"count({triton.REQUEST_SUCCESS} > 10) == {len(MODELS) * len(servers)}"
         eventually(lambda: _asked(pager.url, asked), "not all models serve")
 
         for repository, server in zip(repositories, servers, strict=True):
@@ -182,7 +182,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
             ]
             time.sleep(3)
         eventually(lambda: pager.pages(model=BAD), "the bad version pages nobody")
-        asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 20) == {len(servers)}'
+        asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 10) == {len(servers)}'
         eventually(lambda: _asked(pager.url, asked), "version 2 does not serve")
         upgraded = [labels for _, labels in pager.fired]
 
@@ -196,7 +196,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
             lambda: pager.has("TritonReadinessBudgetBurn", model=LAME),
             "no ticket about the broken server",
         )
-        asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 20'
+        asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 10'
         eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")
         yield Rollout(pager, instances, upgraded, statuses)
 
