@@ -12,25 +12,29 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.files import write
 from support.loopback import answering, free_ports, started
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts import alertmanager
-from triton_slo.artifact import Options
 from tritonwatch.cli import main
 
 pytestmark = pytest.mark.real
 OBJECTIVE = "name: errors\ntarget: 99%\nindicator: errors\n"
 
 
+def _objectives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the folder the working one, with an objective and the token of a bridge."""
+    monkeypatch.chdir(folder)
+    Path("objectives").mkdir()
+    Path("objectives/o.yaml").write_text(OBJECTIVE)
+    Path("token").write_text("s3cret")
+
+
 @contextmanager
-def _alertmanager(program: Path, bridge: str, port: int, folder: Path) -> Iterator[str]:
-    """Run an Alertmanager that sends to this bridge, with the Watchdog alert of a Prometheus firing in it."""
-    write(
-        alertmanager.artifacts(Options(time_scale=1 / 360, webhook_url=f"{bridge}/alertmanager")),
-        folder,
-    )
+def _alertmanager(program: Path, port: int, folder: Path, *options: str) -> Iterator[str]:
+    """Run an Alertmanager as the project says, with the Watchdog alert of a Prometheus firing in it."""
+    given = ["--objectives", "objectives", "--out", str(folder), "--time-scale=1/360", *options]
+    assert 0 == main(["generate", *given])
     command = [
         program,
         f"--config.file={folder / 'alertmanager' / alertmanager.FILE}",
@@ -60,27 +64,29 @@ def test_the_port_of_the_bridge_is_said_once_and_check_follows_a_page(
 ) -> None:
     """A changed `bridge.url` moves the bridge; what Alertmanager still sends elsewhere fails `check`."""
     old, new, port = free_ports(3)
-    monkeypatch.chdir(tmp_path)
-    Path("o.yaml").write_text(OBJECTIVE)
+    _objectives(tmp_path, monkeypatch)
     project = tmp_path / "tritonwatch.yaml"
 
     def check() -> tuple[int, str]:
-        code = main(["check", "o.yaml"])
+        code = main(["check", "objectives"])
         return code, capsys.readouterr().err
 
     def wrote(bridge: int) -> str:
         url = f"http://127.0.0.1:{bridge}"
-        project.write_text(f"bridge: {{url: {url}, data: data}}\nalertmanager: http://127.0.0.1:{port}\n")
+        project.write_text(
+            f"bridge: {{url: {url}, data: data, token_file: token}}\nalertmanager: http://127.0.0.1:{port}\n"
+        )
         return url
 
     code, printed = check() if wrote(old) else (0, "")
     assert 1 == code
     assert f"tritonwatch.yaml:2: alertmanager.url: Alertmanager at http://127.0.0.1:{port} is not" in printed
     assert f"tritonwatch.yaml:1: bridge.url: the bridge at http://127.0.0.1:{old} is not reachable" in printed
-    assert 0 == main(["check", "--offline", "o.yaml"])
+    assert 0 == main(["check", "--offline", "objectives"])
     capsys.readouterr()
 
-    with _alertmanager(program, wrote(old), port, tmp_path / "alertmanager") as url:
+    wrote(old)
+    with _alertmanager(program, port, tmp_path / "generated") as url:
         with _bridge(project, wrote(old)):
             eventually(lambda: check()[0] == 0, "no heartbeat arrives")
         with _bridge(project, wrote(new)):
@@ -97,18 +103,22 @@ def test_check_names_a_bridge_that_alertmanager_does_not_reach(
 ) -> None:
     """Newer Alertmanagers show no URL, so what shows a wrong one is that no heartbeat arrives."""
     elsewhere, own, port = free_ports(3)
-    monkeypatch.chdir(tmp_path)
-    Path("o.yaml").write_text(OBJECTIVE)
+    _objectives(tmp_path, monkeypatch)
     project = tmp_path / "tritonwatch.yaml"
     project.write_text(
         f"bridge: {{url: http://127.0.0.1:{own}, data: d}}\nalertmanager: http://127.0.0.1:{port}\n"
     )
 
     with (
-        _alertmanager(alertmanagers()[-1], f"http://127.0.0.1:{elsewhere}", port, tmp_path / "alertmanager"),
+        _alertmanager(
+            alertmanagers()[-1],
+            port,
+            tmp_path / "generated",
+            f"--webhook-url=http://127.0.0.1:{elsewhere}/alertmanager",
+        ),
         _bridge(project, f"http://127.0.0.1:{own}"),
     ):
-        assert 1 == main(["check", "o.yaml"])
+        assert 1 == main(["check", "objectives"])
     assert (
         f"the bridge at http://127.0.0.1:{own}: has received no Watchdog alert yet" in capsys.readouterr().err
     )
@@ -118,11 +128,10 @@ def test_check_names_what_is_no_bridge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another service at this port answers 200 to all."""
-    monkeypatch.chdir(tmp_path)
-    Path("o.yaml").write_text(OBJECTIVE)
+    _objectives(tmp_path, monkeypatch)
     with answering("hello\n") as url:
         Path("tritonwatch.yaml").write_text(f"bridge: {{url: {url}}}\nalertmanager: {url}\n")
-        assert 1 == main(["check", "o.yaml"])
+        assert 1 == main(["check", "objectives"])
     printed = capsys.readouterr().err
     assert f"Alertmanager at {url} does not answer /api/v2/status as Alertmanager does" in printed
     assert f"bridge.url: {url} is not a bridge" in printed

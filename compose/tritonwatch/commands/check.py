@@ -133,8 +133,8 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
             "yet" if heartbeat is None else f"since {utc_text(heartbeat.values[0])}"
         )
         fix = (
-            "a minute after the start of all: does Prometheus name Alertmanager under `alerting`, and the generated "
-            "rules under `rule_files`? has Alertmanager loaded the generated configuration?"
+            "it arrives within two minutes after the start, if Prometheus names Alertmanager under `alerting` and the "
+            "generated rules under `rule_files`, and Alertmanager has loaded the generated configuration"
         )
         yield Problem(str(bridge), reason, fix)
 
