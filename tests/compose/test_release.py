@@ -79,5 +79,5 @@ def test_what_the_workflow_builds_exists() -> None:
     words = set(re.findall(r"make (?:PYTHON=\S+ matrix\.python \}\} )?([a-z-]+)", runs))
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
-    assert {"setup", "test", "sbom", "generate-kubernetes"} == words
+    assert {"setup", "test", "sbom", "mixin", "generate-kubernetes"} == words
     assert words <= made

@@ -64,8 +64,6 @@ def test_the_commands_of_a_page_work_in_its_order(
         if verb in ("exporter", "web") or (verb == "bridge" and rest[0].startswith("-")):
             _serves(servers, words, tmp_path)
         else:
-            if verb == "init":
-                words += ["--triton-metrics", servers.local("http://localhost:8002/metrics")]
             with chdir(tmp_path):
                 code = main(words)
             printed = capsys.readouterr()

@@ -34,7 +34,7 @@ choose() {
   LD_LIBRARY_PATH=$2 PYTHONPATH=$3 timeout 60 "$1" - <<'END' >>"$RESULTS/pythons.txt" 2>&1 || return 1
 import bz2, ctypes, lzma, numpy, ssl, sys, zlib
 import pynvml, prometheus_client, pydantic, requests, yaml
-from tritonwatch.local.triton import environment, wheel_folder
+from tritonwatch.local import environment, wheel_folder
 print(sys.version, environment()["LD_LIBRARY_PATH"], wheel_folder(), numpy.__file__)
 END
   PYTHON=$1 LIBRARIES=$2 PACKAGES=$3

@@ -129,6 +129,7 @@ def test_answers_that_are_as_before_are_the_same_objects() -> None:
     answers = {"/v2/models/a/versions/1/config": config, "/v2/models/stats": statistics(1)}
     with faulty({"/v2/repository/index": index("a"), **answers}) as target:
         polling = poller(target.url)
+        polling.client.limits = Limits(10.0)
         first = polling.poll()
         polling._next_statistics = 0.0  # asked for at each poll
         second = polling.poll()

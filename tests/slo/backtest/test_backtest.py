@@ -137,7 +137,7 @@ def test_a_history_without_any_series_is_an_error_that_names_what_to_check(
     err = capsys.readouterr().err
     assert (
         "Prometheus has no events of these objectives in the last 1d: their models had no requests, or it did not "
-        "scrape the exporter; check its targets, and which models" in err
+        "scrape the exporter (fix: check its targets, and which models" in err
     )
 
 
