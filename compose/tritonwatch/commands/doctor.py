@@ -16,6 +16,7 @@ from triton_exporter.common.options import Url, adder, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
+from triton_slo.problem_words import count
 from tritonwatch.parser import declare
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
@@ -68,7 +69,7 @@ def _findings_text(facts: TritonFacts, findings: list[Finding]) -> str:
     models = len({entry.model for entry in facts.snapshot.index or ()})
     answers = not facts.snapshot.api_failure
     head = (
-        f"Triton {version} at {facts.url}, {models} models"
+        f"Triton {version} at {facts.url}, {count(models, 'model')}"
         if answers
         else f"No Triton answers at {facts.url}"
     )
