@@ -401,7 +401,8 @@ def _series(number: int, scenario: Scenario) -> Iterator[tuple[str, str]]:
 def _questions(number: int, scenario: Scenario, budget: str) -> Iterator[tuple[str, int]]:
     """Yield what fires, minute by minute, and at the end the budget."""
     own = f'model=~"{number} .+"'
-    firing = f'group by (severity) (ALERTS{{alertstate="firing", {own}}})'
+    # An alert without a model is one of absent().
+    firing = f'group by (severity) (ALERTS{{alertstate="firing", model=~"({number} .+)?"}})'
     for minute in range(int(scenario.minutes) + 1):
         yield firing, minute * 60
     yield f"max({budget}{{{own}}})", round(scenario.minutes * 60) - STEP
