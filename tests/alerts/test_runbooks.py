@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import METRICS
 from triton_exporter.catalogue.external import stack
+from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.views import report
+from triton_exporter.snapshot import IndexEntry, Snapshot
 from triton_slo import bridge_series, expression, names
 from triton_slo.indicators import BURN_ALERTS
 
@@ -47,6 +52,12 @@ def known_names() -> set[str]:
     return names | {f"{metric}{suffix}" for metric in compound for suffix in ("_sum", "_count", "_bucket")}
 
 
+def recorded_names() -> set[str]:
+    """Every series that the rules record."""
+    files = (ROOT / "alerts" / "generated" / "rules").glob("*.yml")
+    return {name for file in files for name in re.findall(r"record: (\S+)", file.read_text())}
+
+
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     """Each alert has a runbook, and each runbook an alert."""
     assert {f"{name}.md" for name in NAMES} | {"README.md"} == {page.name for page in PAGES}
@@ -66,10 +77,31 @@ def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
     """A query for a series that does not exist would return nothing at 3 a.m."""
-    recorded = re.compile(r"^slo:|^triton:|^ALERTS$")
     for query in queries(page.read_text()):
         selected = {
             selector.name or "" for selector in lint.selectors(expression.parts(promql_parser.parse(query)))
         }
-        unknown = {name for name in selected - {""} if not recorded.match(name)} - known_names()
-        assert unknown == set(), query
+        assert selected - {"", names.ALERTS} - known_names() - recorded_names() == set(), query
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_the_text_of_a_page_names_exists(page: Path) -> None:
+    """Series, fields of `/state`, and verbs of tritonwatch with their options."""
+    text = page.read_text()
+    spans = re.findall(r"`([^`\n]+)`", text)
+    series = {match[0] for span in spans if (match := re.match(r"(?:triton|nv|slo|DCGM)[_:][\w:]+", span))}
+    assert series <= known_names() | recorded_names()
+
+    fields = {field for span in spans for field in re.findall(r"\blast_\w+", span)}
+    assert fields <= {field for field in report(_one_model(), None, "")["models"][0] if "last" in field}
+
+    for verb, options in re.findall(r"\btritonwatch ([a-z]+)([^`\n|]*)", " ".join(spans)):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+        assert set(re.findall(r"--[a-z-]+", options)) <= parser._option_string_actions.keys()
+
+
+def _one_model() -> Lifecycle:
+    lifecycle = Lifecycle()
+    lifecycle.observe_snapshot(Snapshot(1.0, live=True, index=(IndexEntry("ranker", "1", "READY"),)))
+    return lifecycle

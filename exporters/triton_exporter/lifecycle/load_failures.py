@@ -100,7 +100,7 @@ _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 
 @dataclass(frozen=True, slots=True)
 class LastFailure:
-    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and its source."""
+    """The last failed load, request or probe of a model: when it was seen (Unix seconds), the text, and its source."""
 
     at: float
     version: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from triton_exporter.catalogue import triton
 from triton_exporter.distribution.counters import Increases, version_of
 from triton_exporter.exposition.parse import Exposition
-from triton_exporter.lifecycle.load_failures import NOT_LISTED, LoadFailures
+from triton_exporter.lifecycle.load_failures import NOT_LISTED, LastFailure, LoadFailures
 from triton_exporter.snapshot import UNLOADED, Claim, ModelVersion, Snapshot, claims
 
 
@@ -93,6 +93,10 @@ class Lifecycle:
     """Reason why a version that Triton calls ready fails, by probes."""
     probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
     """Number of failed probes of a version."""
+    probe_errors: Mapping[ModelVersion, LastFailure] = field(default_factory=dict, init=False)
+    """The last failed probe of a version: its result and the answer."""
+    request_errors: Mapping[str, LastFailure] = field(default_factory=dict, init=False)
+    """The exception of the last failed request of each Python model, by Triton's log."""
     was_live: bool = field(default=False, init=False)
     has_closed: bool = field(default=False, init=False)
     """Whether its port was closed since it was last live."""
@@ -150,6 +154,13 @@ class Lifecycle:
         if not snapshot.api_failure:
             self._restarted = False
             self._polled = True
+
+    def note_request_errors(self, errors: Mapping[str, LastFailure]) -> None:
+        """Take in the exceptions of Triton's log; those of models that are not there any more are forgotten."""
+        known = {key.model for key in self.records}
+        self.request_errors = {
+            model: error for model, error in {**self.request_errors, **errors}.items() if model in known
+        }
 
     def expected_models(self) -> frozenset[str]:
         """Return models that should serve: configured, or asked to load and not unloaded on purpose."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from triton_exporter.catalogue import own
 from triton_exporter.family import Family
+from triton_exporter.lifecycle.load_failures import LastFailure
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
@@ -39,6 +40,14 @@ _START_PATTERNS = (
     re.compile(r"^E\d{4} .* tritonserver\.cc:\d+\] \"?(?P<text>.*)"),
     re.compile(r"^error: creating server: (?P<text>.*)"),
 )
+_REQUEST = re.compile(
+    # Named by the instance: the model, the number of its group and that in the group.
+    r"Failed to process the request\(s\) for model (?:instance )?'(?P<model>.+?)(?:_\d+){2}', message: (?P<text>.*)"
+)
+"""The exception of a Python model that failed a batch of requests.
+
+https://github.com/triton-inference-server/python_backend/blob/main/src/pb_stub.cc
+"""
 _STEP_ERROR = "failed with error:"
 _WORDS = re.compile(r"[A-Za-z]{2,} \S")
 _LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
@@ -87,13 +96,23 @@ def logged_failure(line: str) -> LoggedFailure | None:
         match = pattern.search(line)
         if match is not None:
             groups = match.groupdict()
-            # Since 24.09 messages are quoted, with line ends escaped.
-            text = groups["text"].rstrip('" \r').replace(r"\n", "\n")
+            text = _unquoted(groups["text"])
             of_ensemble = pattern in _ENSEMBLE_PATTERNS
             if of_ensemble:
                 text = _without_stray_bytes(text)
             return LoggedFailure(groups.get("model") or "", groups.get("version") or "", text, of_ensemble)
     return None
+
+
+def failed_request(line: str) -> tuple[str, str] | None:
+    """Return the model and the exception that a line of Triton's log reports of a failed request, or None."""
+    match = _REQUEST.search(line)
+    return (match["model"], _unquoted(match["text"]).rstrip("\n")) if match else None
+
+
+def _unquoted(text: str) -> str:
+    """Return a message of the log: since 24.09 they are quoted, with line ends escaped."""
+    return text.rstrip('" \r').replace(r"\n", "\n")
 
 
 def _without_stray_bytes(text: str) -> str:
@@ -242,6 +261,7 @@ class LogReader:
         self._lifecycle = lifecycle
         self._lock = threading.Lock()
         self._failures: list[LoggedFailure] = []
+        self._request_errors: dict[str, str] = {}  # by model, the last of each
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
         self._of_start = {failure.model: failure for failure in self._earlier}
@@ -252,8 +272,10 @@ class LogReader:
         """Read what is new."""
         lines = self._tail.lines()
         read = [failure for failure in map(logged_failure, lines) if failure is not None]
+        errors = dict(error for error in map(failed_request, lines) if error is not None)
         with self._lock:
             self._lines += len(lines)
+            self._request_errors |= errors
             # No poll takes them while Triton hangs. The oldest are dropped, so that an endless log fills no memory.
             self._failures = [*self._failures, *read][-_MAX_WAITING:]
 
@@ -262,10 +284,14 @@ class LogReader:
         self._note_earlier(snapshot.at)
         with self._lock:
             failures, self._failures = self._failures, []
+            errors, self._request_errors = self._request_errors, {}
         self._of_start |= {failure.model: failure for failure in failures}
         if snapshot.live:
             self._of_start.clear()
         self._lifecycle.start_failure = start_failure(self._of_start.values())
+        self._lifecycle.note_request_errors(
+            {model: LastFailure(snapshot.at, "", text, "log") for model, text in errors.items()}
+        )
         for failure in failures:
             if not failure.model:
                 continue

@@ -168,7 +168,6 @@ def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
 
 
 def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected: bool) -> dict[str, Any]:
-    failure = lifecycle.load_failures.last.get(key.model)
     return {
         "model": key.model,
         "version": key.version,
@@ -186,15 +185,17 @@ def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected:
         else round(record.load.seconds, 3),
         "reason": record.claim.reason[:MAX_TEXT],
         "source": record.claim.source,
-        "last_load_failure": None
-        if failure is None
-        else {
-            "at": _rfc3339_or_none(failure.at),
-            "version": failure.version,
-            "text": failure.text[:MAX_TEXT],
-            "source": failure.source,
-        },
+        "last_load_failure": _failure(lifecycle.load_failures.last.get(key.model), "version", "source"),
+        "last_request_error": _failure(lifecycle.request_errors.get(key.model)),
+        "last_probe_error": _failure(lifecycle.probe_errors.get(key)),
     }
+
+
+def _failure(failure: LastFailure | None, *more: str) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    other = {name: getattr(failure, name) for name in more}
+    return {"at": _rfc3339_or_none(failure.at), "text": failure.text[:MAX_TEXT], **other}
 
 
 def _rfc3339_or_none(at: float | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from triton_exporter.catalogue import probe
 from triton_exporter.family import Family
+from triton_exporter.lifecycle.load_failures import LastFailure
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
 from triton_exporter.probe.probe_settings import ProbeSettings
@@ -66,6 +67,7 @@ class _Target:
     ready: bool = True
     seen: float = 0.0
     last: ProbeOutcome | None = None
+    last_error: LastFailure | None = None
     proven: bool = False  # these inputs have worked
     started: float = 0.0
     triton_successes: int = -1  # Triton's count of successes, probes included; negative: not known yet
@@ -127,6 +129,9 @@ class Prober:
                 if target.last is not None and self._shown_by_probe(target, snapshot.at) == "fails"
             }
             self._lifecycle.probe_failures = {key: target.failures for key, target in self._targets.items()}
+            self._lifecycle.probe_errors = {
+                key: target.last_error for key, target in self._targets.items() if target.last_error
+            }
 
     def _shown_by_probe(self, target: _Target, now: float) -> Literal["works", "fails", "nothing"]:
         """Return what the last probe shows of the model."""
@@ -244,6 +249,8 @@ def _record_outcome(target: _Target, ended: ProbeOutcome) -> None:
         target.results[target.last.result] += 1
     if ended.result != "success":
         target.failures += 1
+        at, result = target.started + ended.seconds, target.last.result
+        target.last_error = LastFailure(at, "", f"{result}: {ended.text}", "probe")
         return
     target.proven = True
     target.probe_successes += 1

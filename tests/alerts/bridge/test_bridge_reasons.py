@@ -20,6 +20,7 @@ from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFa
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
+from triton_exporter.common.moments import rfc3339
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
@@ -27,6 +28,7 @@ from triton_slo.bridge_series import EVIDENCE_SOURCES
 from triton_slo.prometheus import PrometheusError
 from tritonwatch.parser import Parser, declare
 
+NOW = 1_000_000.0
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
 
@@ -44,27 +46,49 @@ def test_the_current_reason_comes_first() -> None:
     """The reason of a model that is unavailable is the one that Triton gives now."""
     state = {"models": [_entry(reason="no such file", last_load_failure=FAILURE)]}
 
-    assert {"broken v1": "no such file"} == reasons_in(state, {"broken"})
+    assert {"broken v1": "no such file"} == reasons_in(state, {"broken"}, NOW)
 
 
 def test_a_model_that_is_being_retried_keeps_its_last_reason() -> None:
     """LOADING again carries no reason of its own: the last failure's is still the cause."""
     state = {"models": [_entry(last_load_failure=FAILURE)]}
 
-    assert {"broken v1": "weights missing"} == reasons_in(state, {"broken"})
+    assert {"broken v1": "weights missing"} == reasons_in(state, {"broken"}, NOW)
 
 
 def test_a_ready_model_and_a_model_of_another_have_no_reason() -> None:
     """Reasons of models that are ready again, or that are not part of the incident, are left out."""
     state = {"models": [_entry(ready=True, last_load_failure=FAILURE), _entry(model="other", reason="x")]}
 
-    assert {} == reasons_in(state, {"broken"})
+    assert {} == reasons_in(state, {"broken"}, NOW)
+
+
+def test_the_last_error_of_a_loaded_model_is_a_reason_while_it_is_new() -> None:
+    """The exception in Triton's log before the answer to a probe; none where both are from before the incident."""
+
+    def entry(request_at: float, probe_at: float) -> dict[str, object]:
+        return _entry(
+            ready=True,
+            last_load_failure=FAILURE,
+            last_request_error={"at": rfc3339(request_at), "text": "ValueError: no weights"},
+            last_probe_error={"at": rfc3339(probe_at), "text": "timeout: "},
+        )
+
+    assert {"broken v1": "ValueError: no weights"} == reasons_in(
+        {"models": [entry(NOW, NOW)]}, {"broken"}, NOW
+    )
+    assert {"broken v1": "timeout: "} == reasons_in({"models": [entry(NOW - 1, NOW)]}, {"broken"}, NOW)
+    assert {} == reasons_in({"models": [entry(NOW - 1, NOW - 1)]}, {"broken"}, NOW)
 
 
 def test_a_state_in_another_shape_is_not_a_reason() -> None:
     """Unknown content is ignored."""
-    for state in (None, [], {"models": [7, {"model": "broken", "last_load_failure": "text"}]}):
-        assert {} == reasons_in(state, {"broken"})
+    for state in (
+        None,
+        [],
+        {"models": [7, {"model": "broken", "last_load_failure": "text", "last_probe_error": {"at": 7}}]},
+    ):
+        assert {} == reasons_in(state, {"broken"}, NOW)
 
 
 def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None:

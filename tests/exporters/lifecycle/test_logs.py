@@ -14,6 +14,7 @@ from triton_exporter.lifecycle.triton_log import (
     LoggedFailure,
     LogReader,
     LogTail,
+    failed_request,
     logged_failure,
     standing_failures,
 )
@@ -375,6 +376,16 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
     assert 3 == lifecycle.load_failures.counts["new", "python_error"]
     assert 0 == lifecycle.load_failures.reloads["new", "python_error"]
     reader.close()
+
+
+def test_the_exception_of_a_failed_request_is_of_its_model() -> None:
+    """As 2.51 writes it, quoted, and as 2.41 does; the instance's name has two numbers behind the model's."""
+    line = "pb_stub.cc:714] \"Failed to process the request(s) for model 'ranker_2_0_1', message: OSError: x\\n\\nAt:\\n\""
+    old = "pb_stub.cc:366] Failed to process the request(s) for model 'ranker_2_0_1', message: OSError: x"
+
+    assert ("ranker_2", "OSError: x\n\nAt:") == failed_request(line)
+    assert ("ranker_2", "OSError: x") == failed_request(old)
+    assert failed_request(_FAILED) is None
 
 
 def test_a_config_that_cannot_be_read_makes_its_model_missing(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_an_incident_keeps_the_load_error_of_a_model_that_was_deleted(triton: Ex
     triton.wait_for("missing", "deleted", "")
     shown = triton.exporter.get("/state").json()
 
-    assert "weights missing" in reasons_in(shown, {"deleted"})["deleted v1"]
+    assert "weights missing" in reasons_in(shown, {"deleted"}, 0.0)["deleted v1"]
 
 
 def test_an_expected_model_without_a_version_is_missing_though_unlisted(triton: Explicit) -> None:

@@ -20,6 +20,7 @@ from support.exporter import RunningExporter, exporting
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import probe, state, triton
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
@@ -232,6 +233,8 @@ def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Prob
         try:
             write(strict, "")
             exporter.wait(lambda page: page.value(probe.REQUESTS, **mine, result="failed"))
+            # No reason of a model that serves others; the error is there all the same.
+            eventually(lambda: "ValueError: no zeros" in _probe_error(exporter, "choosy"), "no error")
             until = time.monotonic() + 4
             while time.monotonic() < until:
                 page = exporter.scrape()
@@ -246,6 +249,11 @@ def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Prob
 
     assert {200} == statuses
     assert {(1, None)} == ready
+
+
+def _probe_error(exporter: RunningExporter, model: str) -> str:
+    (entry,) = (entry for entry in exporter.get("/state").json()["models"] if entry["model"] == model)
+    return str((entry["last_probe_error"] or {}).get("text", ""))
 
 
 def test_a_model_whose_process_died_is_not_ready_by_its_probe(probed: Probed) -> None:

@@ -34,6 +34,7 @@ from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import gpu, state
 from triton_exporter.common.duration import DAY, in_words, time_text
+from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
 from triton_slo import names
 from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate, cause_words
@@ -166,6 +167,8 @@ def counted_cause(prometheus: Prometheus) -> Source:
 
 MAX_REASON_LENGTH = 8_000
 MAX_STATE_BYTES = 8 * 1024 * 1024
+_BEFORE_SECONDS = 900.0
+"""How long before the first alert an error may be to explain it: alerts need some minutes to fire."""
 _GONE = ("missing", "not_loaded", "unloaded", "unknown")
 
 
@@ -176,32 +179,46 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
         reasons: dict[str, str] = {}
         for access in exporters if wanted else ():
-            reasons.update(reasons_in(_state_page(access), wanted))
+            reasons.update(reasons_in(_state_page(access), wanted, incident.since - _BEFORE_SECONDS))
         return SourceFacts(reasons=reasons)
 
     return ask
 
 
-def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
-    """Return the reasons in an exporter's state document, by model and version; ignore unknown content."""
+def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
+    """Return the reasons in an exporter's state document, by model and version; ignore unknown content.
+
+    Of a model that is loaded, it is the last error of a request or probe, where that is newer than `since`.
+    """
     reasons: dict[str, str] = {}
     for entry in state.get("models", []) if isinstance(state, dict) else []:
-        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
+        if not isinstance(entry, dict) or entry.get("model") not in models:
             continue
-        failure = entry.get("last_load_failure")
-        failure = failure if isinstance(failure, dict) else {}
+        load, request, probe = (
+            failure if isinstance(failure := entry.get(f"last_{name}"), dict) else {}
+            for name in ("load_failure", "request_error", "probe_error")
+        )
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         # It still is where the model was unloaded or deleted since.
-        texts = [entry.get("reason"), failure.get("text")]
+        texts = [] if entry.get("ready") else [entry.get("reason"), load.get("text")]
         if entry.get("state") in _GONE:
             texts.reverse()
-        reason = str(texts[0] or texts[1] or "")
-        version = str(entry.get("version") or failure.get("version") or "")
+        texts += [error.get("text") for error in (request, probe) if _moment(error.get("at")) >= since]
+        reason = str(next(filter(None, texts), ""))
+        version = str(entry.get("version") or load.get("version") or "")
         if reason:
             reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
                 :MAX_REASON_LENGTH
             ]
     return reasons
+
+
+def _moment(text: object) -> float:
+    """Return a time of the state document; one that cannot be read is long ago."""
+    try:
+        return parse_moment(str(text))
+    except ValueError:
+        return 0.0
 
 
 def _state_page(access: Access) -> Any:
