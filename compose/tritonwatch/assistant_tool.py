@@ -6,6 +6,7 @@ Whatever cannot be answered is an AskError: an assistant never gets an empty ans
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,13 +64,18 @@ class AssistantTool:
 
     name: str
     description: str
-    verb: AnsweringVerb
     options: Callable[..., dict[str, Any]]
     fixed: Mapping[str, str]
     age: Callable[[argparse.Namespace, Any], float | None]
     limitations: Callable[[Any], list[str]]
     about_now: bool = False
     needs: str = ""
+
+    @property
+    def verb(self) -> AnsweringVerb:
+        # Imported when it is asked: `mcp --help` does without numpy.
+        verb: AnsweringVerb = importlib.import_module(f"tritonwatch.commands.{self.name}")
+        return verb
 
 
 class _QuestionParser(Parser):

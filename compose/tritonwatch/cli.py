@@ -86,7 +86,9 @@ def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Nam
         "`tritonwatch VERB --help` shows the options of a verb.",
         epilog="example: tritonwatch demo --once",
     )
-    parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
+    # The metadata of packages take long to load, and only this needs them.
+    version = f"tritonwatch {installed_version()}" if "--version" in argv else ""
+    parser.add_argument("--version", action="version", version=version)
     chosen_parser = _add_verbs(parser, chosen, verb)
     chosen_parser.end_help(verb.EXIT_CODES if verb else {0: "success", 1: "failed, or a problem was found"})
     chosen_parser.refuse_unknown(argv)

@@ -15,8 +15,6 @@ import requests
 
 from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana import dashboard_text
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import models, state
 from triton_exporter.common.options import adder
@@ -96,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen_dashboards(args: argparse.Namespace) -> list[Dashboard]:
     """Return every dashboard asked for."""
+    from triton_dashboards.generate import dashboards  # grafanalib, which --help does without
+
     options = Options(selector=args.selector, links=tuple(args.link), tuning=tuned(args.alerts))
     made = [*dashboards(options)]
     if args.per_model:
@@ -142,6 +142,8 @@ def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> in
         raise ProblemsError(Problem("--out", "is missing", "give --out DIR"))
     if args.objectives:
         check_out(args.out, (), args.objectives)
+    from triton_dashboards.grafana import dashboard_text
+
     folder = args.folder or FOLDER_TITLE
     files = dict(delivered(dashboard_text(board), args.format, folder, args.namespace) for board in made)
     output.write(args.out, files)
@@ -154,6 +156,8 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
         raise ProblemsError(Problem("--grafana", "is missing", "give --grafana URL"))
     if args.prune and not args.per_model:
         raise ProblemsError(Problem("--prune", "needs --per-model"))
+    from triton_dashboards.grafana import dashboard_text
+
     texts = {board.uid: dashboard_text(board) for board in made}
     with Grafana(args.grafana, _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.

@@ -16,7 +16,6 @@ from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.problem_words import count
 from tritonwatch import access, objective_files
 from tritonwatch.assistant_tool import AssistantTool, polled_ago
-from tritonwatch.commands import backtest, gate, incidents, report, status
 from tritonwatch.parser import declare
 from tritonwatch.project import Asked
 
@@ -179,7 +178,6 @@ TOOLS = (
     AssistantTool(
         "status",
         "Status and error budget of every objective and model: state, SLI, burn rates, budget left, cause.",
-        status,
         _status,
         _RECORDED,
         polled_ago,
@@ -190,7 +188,6 @@ TOOLS = (
         "gate",
         "Whether a release may be promoted: verdict promote, hold, rollback or cannot tell, with the reasons. "
         "With `canary` and `baseline` two versions of a model are compared.",
-        gate,
         _gate,
         _RECORDED,
         polled_ago,
@@ -201,7 +198,6 @@ TOOLS = (
         "backtest",
         "Which pages and tickets the alert rules would have raised over a past time. Reads "
         "raw samples: query days, not months.",
-        backtest,
         _backtest,
         {**_RECORDED, "scrape-interval": "scrape_interval"},
         lambda _, document: time.time() - document["end"],
@@ -210,7 +206,6 @@ TOOLS = (
     AssistantTool(
         "incidents",
         "Incidents that the bridge recorded: title, start time, who acknowledged it, timeline.",
-        incidents,
         _incidents,
         {"data": "bridge_data"},
         _written_ago,
@@ -221,7 +216,6 @@ TOOLS = (
     AssistantTool(
         "report",
         "Which objectives were met or missed in a calendar month or quarter, by owner, weighted by events.",
-        report,
         _report,
         {**_RECORDED, "bridge-data": "bridge_data"},
         lambda _, document: document["at"] - _newest_record(document),

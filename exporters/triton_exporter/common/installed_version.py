@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def installed_version(otherwise: str = "(run from its source folder)") -> str:
     """Return the version of tritonwatch, or `otherwise` where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of the time of `--help`
+
     try:
         return version("tritonwatch")
     except PackageNotFoundError:
