@@ -211,7 +211,7 @@ def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture
     assert "steady version 1: budget left: 100.0%" in capsys.readouterr().out
     # Its probes work, and there are too few of them to show that no request fails.
     assert 3 == main([*words, "steady", "--objective", "errors"])
-    assert re.search(r"see objective probe, hold: only \d+ requests were counted", capsys.readouterr().out)
+    assert re.search(r"wait until objective probe has counted \d+ requests", capsys.readouterr().out)
 
 
 @pytest.mark.real
