@@ -33,7 +33,7 @@ def _objectives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def _alertmanager(program: Path, port: int, folder: Path, *options: str) -> Iterator[str]:
     """Run an Alertmanager as the project says, with the Watchdog alert of a Prometheus firing in it."""
-    given = ["--objectives", "objectives", "--out", str(folder), "--time-scale=1/360", *options]
+    given = ["--out", str(folder), "--time-scale=1/360", *options]
     assert 0 == main(["generate", *given])
     command = [
         program,
@@ -68,21 +68,21 @@ def test_the_port_of_the_bridge_is_said_once_and_check_follows_a_page(
     project = tmp_path / "tritonwatch.yaml"
 
     def check() -> tuple[int, str]:
-        code = main(["check", "objectives"])
+        code = main(["check"])
         return code, capsys.readouterr().err
 
     def wrote(bridge: int) -> str:
         url = f"http://127.0.0.1:{bridge}"
         project.write_text(
-            f"bridge: {{url: {url}, data: data, token_file: token}}\nalertmanager: http://127.0.0.1:{port}\n"
+            f"bridge: {{url: {url}, data: data, token_file: token}}\nobjectives: objectives\nalertmanager: http://127.0.0.1:{port}\n"
         )
         return url
 
     code, printed = check() if wrote(old) else (0, "")
     assert 1 == code
-    assert f"tritonwatch.yaml:2: alertmanager.url: Alertmanager at http://127.0.0.1:{port} is not" in printed
+    assert f"tritonwatch.yaml:3: alertmanager.url: Alertmanager at http://127.0.0.1:{port} is not" in printed
     assert f"tritonwatch.yaml:1: bridge.url: the bridge at http://127.0.0.1:{old} is not reachable" in printed
-    assert 0 == main(["check", "--offline", "objectives"])
+    assert 0 == main(["check", "--offline"])
     capsys.readouterr()
 
     wrote(old)
@@ -106,7 +106,7 @@ def test_check_names_a_bridge_that_alertmanager_does_not_reach(
     _objectives(tmp_path, monkeypatch)
     project = tmp_path / "tritonwatch.yaml"
     project.write_text(
-        f"bridge: {{url: http://127.0.0.1:{own}, data: d}}\nalertmanager: http://127.0.0.1:{port}\n"
+        f"bridge: {{url: http://127.0.0.1:{own}, data: d}}\nobjectives: objectives\nalertmanager: http://127.0.0.1:{port}\n"
     )
 
     with (
@@ -118,7 +118,7 @@ def test_check_names_a_bridge_that_alertmanager_does_not_reach(
         ),
         _bridge(project, f"http://127.0.0.1:{own}"),
     ):
-        assert 1 == main(["check", "objectives"])
+        assert 1 == main(["check"])
     assert (
         f"the bridge at http://127.0.0.1:{own}: has received no Watchdog alert yet" in capsys.readouterr().err
     )
@@ -130,8 +130,10 @@ def test_check_names_what_is_no_bridge(
     """Another service at this port answers 200 to all."""
     _objectives(tmp_path, monkeypatch)
     with answering("hello\n") as url:
-        Path("tritonwatch.yaml").write_text(f"bridge: {{url: {url}}}\nalertmanager: {url}\n")
-        assert 1 == main(["check", "objectives"])
+        Path("tritonwatch.yaml").write_text(
+            f"bridge: {{url: {url}}}\nobjectives: objectives\nalertmanager: {url}\n"
+        )
+        assert 1 == main(["check"])
     printed = capsys.readouterr().err
     assert f"Alertmanager at {url} does not answer /api/v2/status as Alertmanager does" in printed
     assert f"bridge.url: {url} is not a bridge" in printed

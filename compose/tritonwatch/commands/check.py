@@ -91,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
                 if error.code == 2:  # wrong usage, whatever Prometheus answers
                     raise
                 live = _LiveFindings(problems=[_unanswered(args, "prometheus.url", error)])
-        undelivered = list(_delivery(args))
+        # Of a project; whoever names a file asks about it alone.
+        undelivered = [] if args.files else list(_delivery(args))
     mistakes, hints = _findings(files, live, args)
     mistakes += undelivered
     if args.json:
@@ -211,7 +212,7 @@ def _findings(
     hints += [*hidden_failures(reading, around), *live.uncertain]
     if not args.prometheus or args.offline:
         hints += needed_series(reading)
-    elif args.webhook_url and not args.alertmanager:
+    elif args.webhook_url and not args.alertmanager and not args.files:
         hints.append(
             Problem(
                 "--alertmanager",
