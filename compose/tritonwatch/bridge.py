@@ -19,11 +19,9 @@ from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_t
 from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi
-from triton_alerts.bridge.deliver.transport import DeliveryError, Terminal, Transport, render
+from triton_alerts.bridge.deliver.transport import DeliveryError, Terminal, Transport
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import NewerSchemaError
-from triton_alerts.bridge.incidents.merging import merge_notification
-from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret, SendingSettings
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    function = {"test": _test, "render": _render, "log": _log}.get(args.subcommand or "", _serve)
+    function = {"test": _test, "log": _log}.get(args.subcommand or "", _serve)
     return function(args)
 
 
@@ -173,42 +171,6 @@ def _try_channel(settings: SendingSettings, transport: Transport, channel: str, 
         transport.post(
             channel, messages.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
         )
-
-
-def _render(args: argparse.Namespace) -> int:
-    try:
-        notification = parse(_captured(_bytes_of(args.file)))
-    except OSError as error:
-        unread = Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")
-        raise ProblemsError(unread, code=2) from error
-    except MalformedError as error:
-        fix = "give a webhook body of Alertmanager, version 4"
-        raise ProblemsError(Problem(str(args.file), str(error), fix)) from error
-    now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
-    incident = merge_notification(None, notification, now).incident
-    assert incident is not None
-    shown = messages.root(incident, Style(), now)
-    if args.json:
-        print(json.dumps({"text": shown.text, "blocks": shown.blocks}, indent=2, ensure_ascii=False))
-    else:
-        print(render(shown, str(args.file)), end="")
-    return 0
-
-
-def _bytes_of(file: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-
-
-def _captured(content: bytes) -> bytes:
-    """Return the body in a capture, where it is an object or the text of one; else the content itself."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return content  # the parser names what is wrong
-    body = document.get("body") if isinstance(document, dict) else None
-    if isinstance(body, str):
-        return body.encode("utf-8", "replace")
-    return json.dumps(body).encode() if isinstance(body, dict) else content
 
 
 def _log(args: argparse.Namespace) -> int:

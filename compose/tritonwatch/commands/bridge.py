@@ -21,23 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
     declare(parser, BridgeSettings)
     declare_project(parser)
-    subcommands = parser.add_subparsers(dest="subcommand", metavar="test | render FILE | log")
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="test | log")
     test = subcommands.add_parser(
         "test",
         help="send a sample incident to Slack, firing and resolved",
         epilog="example: tritonwatch bridge test --dry-run",
     )
     declare(test, SlackSettings)
-    rendered = subcommands.add_parser(
-        "render",
-        help="print the Slack message for a webhook body of Alertmanager",
-        epilog="example: tritonwatch bridge render notification.json",
-    )
-    add_rendered = adder(rendered.add_argument)
-    add_rendered(
-        "file", "JSON file with the body, or with the body in the field `body`; - for standard input", Path
-    )
-    add_rendered("--json", "print the JSON sent to Slack instead of text")
     trail = subcommands.add_parser(
         "log",
         help="print the audit log: who acknowledged or silenced which incident, and escalations",

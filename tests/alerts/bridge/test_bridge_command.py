@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import resource
 import sqlite3
 import subprocess
@@ -63,9 +61,6 @@ from tritonwatch.cli import main
         (["--dry-run", "--listen", "[::]:9096"], "anyone who reaches :: could send false"),
         (["--dry-run", "--listen", "bridge:9096"], "anyone who reaches bridge could send false"),
         (["--dry-run", "--data", __file__], "a folder that can be written"),
-        (["render", "/nonexistent.json"], "cannot be read"),
-        (["render", __file__], "a webhook body of Alertmanager"),
-        (["render", "/"], "cannot be read: Is a directory"),
         (["log", "--data", "/nonexistent"], "not a folder"),
     ],
 )
@@ -187,63 +182,6 @@ def test_a_wrong_length_of_time_is_wrong_usage(capsys: pytest.CaptureFixture[str
     """The exit code is 2, as for every wrong argument."""
     assert 2 == main(["bridge", "--escalate-after", "soon"])
     assert "use 90s, 15m or 2h" in capsys.readouterr().err
-
-
-def test_render_shows_the_message_of_a_captured_body(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A bare body and a capture with headers alike, as text and as Slack's JSON."""
-    bare, capture = tmp_path / "bare.json", tmp_path / "capture.json"
-    bare.write_bytes(body_of("g0", {"a": 100.0}, {}))
-    capture.write_text(json.dumps({"headers": {}, "body": json.loads(bare.read_bytes())}))
-    codes = [main(["bridge", "render", str(bare)]), main(["bridge", "render", "--json", str(capture)])]
-    shown = capsys.readouterr().out
-
-    assert [0, 0] == codes
-    assert "│ 🔴 Model a failed to load" in shown
-    assert '"type": "header"' in shown
-
-
-def test_render_reads_standard_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As in `curl ... | tritonwatch bridge render -`."""
-    body = body_of("g", {"m": 1_700_000_000.0}, {})
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
-
-    assert 0 == main(["bridge", "render", "-"])
-    assert "Model m failed to load" in capsys.readouterr().out
-
-
-def test_render_reads_a_capture_whose_body_is_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Tools that record a request keep its body as it came: as text."""
-    capture = tmp_path / "capture.json"
-    capture.write_text(json.dumps({"body": body_of("g0", {"a": 100.0}, {}).decode()}))
-
-    assert 0 == main(["bridge", "render", str(capture)])
-    assert "│ 🔴 Model a failed to load" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("content", "printed"),
-    [
-        (b"", "body: is not JSON"),
-        (b"caf\xe9", "body: is not JSON"),
-        (b'{"body": "hello"}', "body: is not JSON"),
-        (b'{"version": 4}', "version: must be text, and is the number 4"),
-        (b'{"body": [1]}', "version: required field is missing"),
-    ],
-)
-def test_what_cannot_be_rendered_is_explained(
-    content: bytes, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The message names neither a codec nor a position in an internal text."""
-    (tmp_path / "body.json").write_bytes(content)
-
-    assert 1 == main(["bridge", "render", str(tmp_path / "body.json")])
-    assert f"{printed} (fix: " in capsys.readouterr().err
 
 
 def test_the_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
