@@ -15,7 +15,15 @@ from statistics import median
 from typing import Any
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver.messages import WORD, Style, headline, links, person, what_happened
+from triton_alerts.bridge.deliver.messages import (
+    WORD,
+    Style,
+    headline,
+    links,
+    person,
+    title_of,
+    what_happened,
+)
 from triton_alerts.bridge.deliver.transport import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
@@ -44,7 +52,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "incident": incident.name,
         "status": "firing" if incident.open else "resolved",
         "severity": incident.severity,
-        "title": lead.annotations.get("summary") or lead.labels.get("alertname", "Alert"),
+        "title": title_of(incident),
         "since": moment(incident.since),
         "resolved_at": None if incident.open else moment(incident.ended_at),
         "lead": _alert_json(lead),

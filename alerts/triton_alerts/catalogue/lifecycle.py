@@ -278,8 +278,8 @@ and on (cluster, job) (
         summary="No Triton server is live",
         description="No Triton server responds on its API: the last server went down within the last "
         "[1d], or no server has started within twenty minutes. No model is served.",
-        action="Roll back the last change that reached all servers; then read the previous log of one "
-        "server.",
+        action="Check whether the Triton processes run, and read the end of the previous log of one; if all ended "
+        "after one change, undo that.",
         silence="never",
     ),
     _server_alert(

@@ -73,7 +73,7 @@ def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
 
     facts = dict(from_prometheus(prometheus)(incident).facts)
 
-    assert "61.0% (only 2m of data)" == facts["Budget left"]
+    assert "not known yet: 2m of data, of 0.61d" == facts["Budget left"]
 
 
 def test_a_chart_is_a_picture_for_any_names() -> None:

@@ -6,12 +6,14 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
+from triton_alerts.bridge.deliver.messages import Style, links
 from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
@@ -222,6 +224,28 @@ def test_a_model_on_no_gpu_shows_nothing_of_gpus(made_prometheus: tuple[Promethe
     assert [] == gpu_lines(made_prometheus, model="calm", instance="a")
 
 
+def test_the_query_of_a_message_is_about_its_model_alone(tmp_path: Path) -> None:
+    """The alert's condition, without the other models for which it is true; a name may have a dollar."""
+    now = time.time() // STEP * STEP
+    series = [
+        (str(state.MODEL_READY), {"instance": "a", "model": model, "version": "1"}, [(now, 0.0)])
+        for model in ("ranker", "cost$1", "other")
+    ]
+    with history.serve(
+        history.openmetrics(series), tmp_path / "p", flags=("--query.lookback-delta=1h",)
+    ) as url:
+        for model in ("ranker", "cost$1"):
+            incident = about(now, model=model, instance="a", alertname="A")
+            asked = urlencode({"g0.expr": f"{state.MODEL_READY} == 0", "g0.tab": "1"})
+            lead = incident.lead.model_copy(update={"generator_url": f"{url}/graph?{asked}"})
+            query = dict(links(incident, lead, Style()))["Query"]
+            expr = dict(parse_qsl(urlsplit(query).query))["g0.expr"]
+
+            found = Prometheus(Access(url)).instant(expr)
+
+            assert [model] == [sample.labels["model"] for sample in found]
+
+
 def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> None:
     """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
     now = time.time() // STEP * STEP
@@ -233,7 +257,7 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         *recorded_group(objective, times, days=30.0),
         *(
             (names.COUNTER, {**own, names.EVENT: event}, [(at, (at - times[0]) * a_second) for at in times])
-            for event, a_second in ((names.ERROR, 0.04), (names.TOTAL, 8))
+            for event, a_second in ((names.ERROR, 0.4), (names.TOTAL, 8))
         ),
         (names.INFO, {**objective, "target": "0.99", "window": "30d"}, [(at, 1.0) for at in times]),
         (
@@ -247,8 +271,9 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         known = from_prometheus(Prometheus(Access(url)))(incident)
 
     facts = dict(known.facts)
-    assert "0.5x the allowed rate (12 of 2,400 failed in 5m)" == facts["Burn rate"]
-    assert re.fullmatch(r"50\.0% \(only [0-9hms ]+ of data\)", facts["Budget left"])
+    assert "0.5x the allowed rate (120 of 2,400 failed in 5m)" == facts["Burn rate"]
+    assert re.fullmatch(r"not known yet: [0-9hms ]+ of data, of 30d", facts["Budget left"])
+    assert "ranker: 5 % of requests fail (120 of 2,400 in 5 min), target 1 %" == known.title
     assert "99 % of requests without an error over 30d" == facts["Objective"]
     assert "BACKEND 100%" == facts["Causes"]
     assert "The model's own code fails" in known.first_step

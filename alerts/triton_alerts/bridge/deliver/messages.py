@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from triton_alerts.bridge import text
 from triton_alerts.bridge.evidence import causes
@@ -130,21 +130,36 @@ def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str
 
 
 def _expression_url(lead: Member) -> str:
-    """Return the URL of the expression in Prometheus, or of ALERTS if the first is too long for Slack."""
-    if len(lead.generator_url) <= text.MAX_URL_LENGTH:
-        return lead.generator_url
+    """Return the URL of the expression in Prometheus, of this model and server alone; of ALERTS if that is too long."""
     try:
         parts = urlsplit(lead.generator_url)
     except ValueError:
         return ""
-    if not parts.path.endswith("/graph"):
-        return lead.generator_url
+    asked = dict(parse_qsl(parts.query))
     chosen = {
         name: value for name, value in lead.labels.items() if name in ("alertname", "model", "instance")
     }
+    if not parts.path.endswith("/graph") or "g0.expr" not in asked or chosen.keys() <= {"alertname"}:
+        return lead.generator_url if len(lead.generator_url) <= text.MAX_URL_LENGTH else ""
+
+    def address(expr: str) -> str:
+        return urlunsplit(parts._replace(query=urlencode(asked | {"g0.expr": expr})))
+
+    expr = f"({asked['g0.expr']})"
+    for name in ("model", "instance"):
+        if name in chosen:
+            expr += (
+                f'\nand on ({name}) label_replace(vector(1), "{name}", "{_literal(chosen[name])}", "", "")'
+            )
+    if len(address(expr)) <= text.MAX_URL_LENGTH:
+        return address(expr)
     selector = ", ".join(f'{name}="{escape(value)}"' for name, value in sorted(chosen.items()))
-    query = urlencode({"g0.expr": f"{ALERTS}{{{selector}}}", "g0.tab": "1"})
-    return urlunsplit(parts._replace(query=query))
+    return address(f"{ALERTS}{{{selector}}}")
+
+
+def _literal(value: str) -> str:
+    """Return a text that label_replace writes as it is: a dollar would be a group of its pattern."""
+    return escape(value.replace("$", "$$"))
 
 
 def _filter(matchers: Iterable[Matcher]) -> str:
@@ -160,7 +175,7 @@ WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": 
 def headline(incident: Incident, *, state: bool = True) -> str:
     """Return what is wrong, in one line, after its state."""
     lead = incident.lead
-    title = summary_of(lead)
+    title = title_of(incident)
     if reason := causes.brief(incident, lead):
         title += f": {reason}"
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
@@ -261,6 +276,12 @@ def _alert_names(event: Event) -> str:
     if event.count > len(event.subjects):
         names += f" ({event.count} alerts)"
     return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}" if event.alerts else names
+
+
+def title_of(incident: Incident) -> str:
+    """Return what is wrong in plain numbers where the objective's source knows them, else as the alert says it."""
+    lead = incident.lead
+    return (incident.source_facts.title if SLO in lead.labels else "") or summary_of(lead)
 
 
 def summary_of(member: Member) -> str:

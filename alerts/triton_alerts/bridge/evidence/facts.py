@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -37,9 +38,10 @@ from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
 from triton_slo import names
-from triton_slo.amounts import WHOLE_PERIOD, budget_left, burn_rate, cause_words
+from triton_slo.amounts import WHOLE_PERIOD, budget_left, cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
+from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.server_access import Access, session_for
@@ -251,42 +253,91 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     def value(query: str) -> float | None:
         return next((sample.value for sample in prometheus.instant(query)), None)
 
-    facts = []
+    facts, threshold = [], None
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
     days = value(f"max({names.PERIOD_DAYS}{matchers_of(member, names.SLO, names.INDICATOR)})")
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    burn = value(f"max({burn_now(where)})")
+    age = _age(prometheus, where)
+    burn = value(f"max({burn_now(where)})") if age >= _LEAST * _NOW_SECONDS else None
+    title = _not_ready_title(prometheus, member) if indicator.counts_time else ""
     if burn is not None:
-        counts = "" if indicator.counts_time else _failed_now(prometheus, where)
-        facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate{counts}"))
+        words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
+        failed, total = (0.0, 0.0) if indicator.counts_time else _failed_now(prometheus, where)
+        if total:
+            words += f" ({failed:,.0f} of {total:,.0f} failed in {in_words(min(age, _NOW_SECONDS))})"
+        if target is not None:
+            title = title or _failing_title(member, failed, total, min(age, _NOW_SECONDS), target, threshold)
+        facts.append((BURN_RATE, words))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
-    if left is not None:
-        gone = left * days * DAY / burn if days and burn and burn > 1 and left > 0 else None
-        facts.append(
-            (
-                BUDGET_LEFT,
-                budget_left(left)
-                + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
-                + _short_history_hint(prometheus, where, days),
-            )
-        )
+    if left is not None and days is not None:
+        if age < _LEAST * days * DAY:
+            words = f"not known yet: {in_words(age)} of data, of {days:.3g}d"
+        else:
+            gone = left * days * DAY / burn if burn and burn > 1 and left > 0 else None
+            words = budget_left(left) + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
+            words += f" (only {in_words(age)} of data)" if age < WHOLE_PERIOD * days * DAY else ""
+        facts.append((BUDGET_LEFT, words))
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
     )
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     split = [(cause, share) for cause, share in named if share >= 0.01]
     if not split:
-        return SourceFacts(facts=tuple(facts))
+        return SourceFacts(facts=tuple(facts), title=title)
     parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
-    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step)
+    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step, title=title)
 
 
-def _failed_now(prometheus: Prometheus, where: Matchers) -> str:
-    """Return how many events of the last minutes failed, in brackets; of several groups, where most did."""
+_NOW_SECONDS = 300.0
+"""The window of the burn rate and the counts in a message."""
+_LEAST = 0.1
+"""Share of a window that must be recorded before its number is shown."""
+_FAILING = {
+    "errors": "requests fail",
+    "latency": "requests take over {}",
+    "queue": "requests wait over {} or are rejected",
+    "first_response": "first responses take over {}",
+    "probe": "probes fail",
+}
+"""Kind of an indicator -> what happens to its failed events, with the threshold."""
+
+
+def _failing_title(
+    member: Member, failed: float, total: float, seconds: float, target: float, threshold: float | None
+) -> str:
+    """Return how many events fail of how many, and how many may; nothing where they are as few as that."""
+    model, allowed = member.labels.get("model"), error_budget(target)
+    if not model or not total or failed / total <= allowed:
+        return ""
+    words = _FAILING.get(member.labels.get(names.INDICATOR, ""), "events fail")
+    what = words.format(time_text(threshold)) if threshold is not None else words
+    counts = f"{failed:,.0f} of {total:,.0f} in {round(seconds / 60)} min" if seconds >= 60 else ""
+    counts = counts or f"{failed:,.0f} of {total:,.0f} in {seconds:.0f} s"
+    return f"{model}: {_percent(failed / total)} of {what} ({counts}), target {_percent(allowed)}"
+
+
+def _percent(share: float) -> str:
+    """Return a share with two digits: 4.1 %, 12 %, 0.1 %."""
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+
+
+def _not_ready_title(prometheus: Prometheus, member: Member) -> str:
+    """Return on how many servers the model is not ready, and since when."""
+    model = member.labels.get("model")
+    ready = [sample.value > 0 for sample in prometheus.instant(_readiness_query(member))] if model else []
+    if all(ready):
+        return ""
+    since = prometheus.instant(f"min({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
+    began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
+    return f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
+
+
+def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[float, float]:
+    """Return how many events of the last minutes failed, and all; of several groups, where most did."""
     counter = f"{names.COUNTER}{where}"
     # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
     grown = prometheus.instant(f"({counter} - {counter} offset 5m >= 0) or increase({counter}[5m])")
@@ -294,20 +345,16 @@ def _failed_now(prometheus: Prometheus, where: Matchers) -> str:
     for sample in grown:
         group = counts.setdefault(names.group_of(sample.labels), {})
         group[sample.labels.get(names.EVENT, "")] = sample.value
-    failed, total = max(
+    return max(
         ((each.get(names.ERROR, 0.0), each.get(names.TOTAL, 0.0)) for each in counts.values()),
         default=(0.0, 0.0),
     )
-    return f" ({failed:,.0f} of {total:,.0f} failed in 5m)" if total else ""
 
 
-def _short_history_hint(prometheus: Prometheus, where: Matchers, days: float | None) -> str:
-    """Return a hint that the budget is of less time than its period of `days`; empty where it is not."""
+def _age(prometheus: Prometheus, where: Matchers) -> float:
+    """Return for how many seconds a group is recorded; endless where this is not recorded."""
     began = prometheus.instant(f"min({names.COUNTER_SINCE}{where})")
-    reached = [sample.at - sample.value for sample in began]
-    if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
-        return ""
-    return f" (only {in_words(reached[0])} of data)"
+    return began[0].at - began[0].value if began else math.inf
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:

@@ -182,6 +182,8 @@ class SourceFacts(BaseModel, frozen=True):
     cause: str = ""
     largest_cause: str = ""
     first_step: str = ""
+    title: str = ""
+    """What is wrong with the objective, in plain numbers; empty: not known."""
     servers_not_ready: int | None = None
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
@@ -193,6 +195,7 @@ class SourceFacts(BaseModel, frozen=True):
             cause=newer.cause or self.cause,
             largest_cause=newer.largest_cause or self.largest_cause,
             first_step=newer.first_step or self.first_step,
+            title=newer.title or self.title,
             servers_not_ready=known,
         )
 
