@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     # `--flag=` is a flag whose variable is not set (docker compose cannot leave an argument out): not given.
     argv = [word for word in (sys.argv[1:] if argv is None else argv) if not re.fullmatch("--[^=]*=", word)]
+    if len(argv) > 1 and argv[0] == "incidents" and re.fullmatch("[0-9a-f]{4,}", argv[1]):
+        argv.insert(1, "show")  # `incidents 1f9c3a` is short for it
     # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
     # image has only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")

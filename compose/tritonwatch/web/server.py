@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote
@@ -32,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 _MAX_CONNECTIONS = 500
 _WATCH_SECONDS = 0.5
 """Seconds for which Triton's traffic is observed; short, because a page waits for it."""
+_MAX_PAGES = 256
+"""Pages that are kept at most."""
 _MAX_BODY_BYTES = 64 * 1024
 """Forms of the pages have a few fields."""
 
@@ -42,7 +45,8 @@ def serve(args: argparse.Namespace, triton: DoctorSettings | None) -> int:
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
         host, port = args.listen
         try:
-            server = http_server(create_app(_sources(args, prometheus, triton)), host, port, web)
+            app = create_app(_sources(args, prometheus, triton))
+            server = http_server(app, host, port, web, args.scrape_interval)
         except OSError as error:
             reason = f"cannot be used: {error.strerror}"
             raise ProblemsError(
@@ -71,12 +75,30 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus, triton: DoctorSet
     )
 
 
-def http_server(app: ASGIApp, host: str, port: int, web: WebConfig | None = None) -> Server:
-    """Return a server that listens, and answers with the application once it serves. Raises OSError."""
+def http_server(
+    app: ASGIApp, host: str, port: int, web: WebConfig | None = None, keep_seconds: float = 0.0
+) -> Server:
+    """Return a server that listens, and answers with the application once it serves. Raises OSError.
+
+    A page is made once in `keep_seconds` for all viewers: nothing on it is newer than Prometheus' last scrape.
+    """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="web application", daemon=True).start()
 
+    pages: dict[str, tuple[float, Response]] = {}
+
     def answer(request: Request) -> Response:
+        until, page = pages.get(request.target, (0.0, None))
+        if page is not None and request.method != "POST" and time.monotonic() < until:
+            return page
+        response = made(request)
+        if request.method != "POST" and response.status == 200 and keep_seconds:
+            if len(pages) >= _MAX_PAGES:
+                pages.clear()
+            pages[request.target] = time.monotonic() + keep_seconds, response
+        return response
+
+    def made(request: Request) -> Response:
         body = request.read(_MAX_BODY_BYTES) if request.method == "POST" else b""
         return asyncio.run_coroutine_threadsafe(_answer(app, request, body), loop).result()
 

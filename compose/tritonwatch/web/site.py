@@ -78,6 +78,7 @@ class Site:
             "menu": self.menu,
             "path": request.url.path,
             "addresses": self.sources.addresses,
+            "refresh_seconds": max(15.0, self.sources.options.scrape_interval_seconds),
             "banner": banner_text(answers, self.sources.reader.now),
             "remarks": [*remarks_on(answers).lines, *filter(None, [self.sources.files.latest()[1]])],
             "partial": any(answer.warnings for answer in answers),

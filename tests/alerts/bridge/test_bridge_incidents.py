@@ -264,6 +264,7 @@ def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
         ([], 2, "give --data DIR"),
         (["--data", "/nonexistent"], 2, "is not a folder"),
         (["show", "abc", "--data", "."], 1, "incident abc: not found"),
+        (["abcd", "--data", "."], 1, "incident abcd: not found"),
         (["summary", "--data", ".", "--hours", "always"], 2, "are not in the form"),
     ],
 )

@@ -49,7 +49,7 @@ MISREAD = [
     ),
     ("/api/incidents?state=x", "state", "state: 'x' is not one of all, firing, resolved"),
     ("/api/objective?slo=a&at=x", "at", f"at: 'x' {TIME}"),
-    ("/api/objective?slo=a&last=x", "last", "last: 'x' is not one of 1h, 6h, 1d, 7d, period"),
+    ("/api/objective?slo=a&last=x", "last", "last: 'x' is not one of 1h, 6h, 1d, 7d, 30d, period"),
     ("/api/report?at=x", "at", f"at: 'x' {TIME}"),
     ("/api/report?period=x", "period", "period: 'x' is not a period; write 2026-10, 2026-Q3"),
     ("/api/report?period=2999-01", "period", "period: 2999-01 has not begun; write for example last-month"),

@@ -227,7 +227,7 @@ def test_what_is_not_there_is_answered_with_its_code(
 @pytest.mark.parametrize(
     ("path", "group", "choices"),
     [
-        ("/objective", {"slo": "latency", "model": "ranker", "version": "1"}, "1h, 6h, 1d, 7d, period"),
+        ("/objective", {"slo": "latency", "model": "ranker", "version": "1"}, "1h, 6h, 1d, 7d, 30d, period"),
         ("/model", {"model": "ranker"}, "1h, 6h, 1d, 7d"),
         ("/incidents", {}, "1d, 7d, 30d"),
     ],

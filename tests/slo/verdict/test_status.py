@@ -150,6 +150,17 @@ def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> No
         assert (name in heading) != (name in below.partition("not shown in")[2].partition(";")[0])
 
 
+def test_eighty_columns_have_the_share_and_the_target() -> None:
+    """With names of usual length, the SLI and its target stay beside the budget."""
+    row = GroupStatus(
+        "latency", "latency", {"model": "ranker", "version": "1"}, target=0.99, sli=0.997, budget_left=0.7
+    )
+    drawn = io.StringIO()
+    Console(width=80, file=drawn).print(tables([row]))
+
+    assert ["99.70%", "99.00%"] == [word for word in drawn.getvalue().split() if word.startswith("99.")]
+
+
 @pytest.mark.real
 def test_several_objectives_are_chosen_at_once(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--objective` is repeatable, as in `gate`; the last one alone would hide the others."""

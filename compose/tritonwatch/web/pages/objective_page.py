@@ -28,13 +28,13 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus, Series
 from triton_slo.promql import Matchers, parse_selector
 from tritonwatch.web import urls
-from tritonwatch.web.drawing import POINTS, Band, Chart, ChartAxis, Curve, Limit, Mark, Values
+from tritonwatch.web.drawing import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
 from tritonwatch.web.site import ObjectiveInfo, Site, SloAlert, banner_text, remarks_on
 from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import asked_choice, asked_time
 
 MENU = None
-LENGTHS = ("1h", "6h", "1d", "7d")
+LENGTHS = ("1h", "6h", "1d", "7d", "30d")
 """Lengths of time that the page offers, besides the objective's period."""
 _PERIOD = "period"
 _LENGTH = "1d"
@@ -168,10 +168,11 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     period = days * DAY * (scale if row.period_ends_in_seconds is None else 1)
     # The moment of the status: viewers share the queries, and the past stays while Prometheus is down.
     end = float(round((status.read_at or site.sources.reader.now) if at is None else at))
-    interval = site.sources.options.scrape_interval_seconds
-    whole = ChartAxis.until(end, max(period, POINTS * interval))
+    least = 60 * site.sources.options.scrape_interval_seconds
+    # On the first days, the charts show the time for which there is data.
+    recorded = period if row.history_seconds is None else row.history_seconds
     seconds = period if last == _PERIOD else parse_seconds(last) * scale
-    axis = ChartAxis.until(end, max(seconds, 60 * interval))
+    whole, axis = (ChartAxis.until(end, max(min(length, recorded), least)) for length in (period, seconds))
     answers = _GroupAnswers(
         status,
         infos,
