@@ -55,7 +55,7 @@ class Process:
     def end(self, number: int = signal.SIGKILL) -> int:
         assert self.running is not None
         self.running.send_signal(number)
-        return self.running.wait(15)
+        return self.running.wait(180)
 
 
 @dataclass
