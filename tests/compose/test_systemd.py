@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import shlex
 import shutil
 import subprocess
@@ -39,15 +38,12 @@ def test_the_command_of_a_unit_runs(
     monkeypatch.setenv("TRITONWATCH_DRY_RUN", "1")
     (tmp_path / "alertmanager-token").write_text("a-token-of-alertmanager")
     (tmp_path / "slack-token").write_text("xoxb-none")
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(UNITS / f"tritonwatch-{program}.service")
+    lines = (UNITS / f"tritonwatch-{program}.service").read_text().splitlines()
+    (start,) = (line.partition("=")[2] for line in lines if line.startswith("ExecStart="))
     (listen,) = free_ports(1)
     project = tmp_path / "tritonwatch.yaml"
     project.write_text(f"bridge:\n  url: http://127.0.0.1:{listen}\n")
-    text = Template(unit["Service"]["ExecStart"]).substitute(
-        STATE_DIRECTORY=tmp_path, CREDENTIALS_DIRECTORY=tmp_path
-    )
+    text = Template(start).substitute(STATE_DIRECTORY=tmp_path, CREDENTIALS_DIRECTORY=tmp_path)
     text = text.replace(f":{port}", f":{listen}").replace("/etc/tritonwatch/tritonwatch.yaml", str(project))
     command = [sys.executable, "-m", "tritonwatch", *shlex.split(text.removeprefix(INSTALLED))]
 
