@@ -254,7 +254,7 @@ def test_a_slow_caller_of_the_bridge_is_dropped_in_time(
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
         f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
     )
-    with started_receiver(tmp_path, tls=tls, request_seconds=0.4) as receiver, dial(receiver, tls) as wire:
+    with started_receiver(tmp_path, tls=tls, request_seconds=2.0) as receiver, dial(receiver, tls) as wire:
         wire.settimeout(0.05)
         wire.sendall(head.encode())
         left = False
