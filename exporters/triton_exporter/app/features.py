@@ -1,4 +1,4 @@
-"""The parts of one exporter that its settings choose (interfaces: `app.parts`), and their clients of Triton."""
+"""The parts of one exporter that its settings choose (interfaces: `app.exporter`), and their clients of Triton."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _counted_as(
 
 
 class Distributions:
-    """Collector, MetricsObserver and SnapshotObserver (see `app.parts`): one pair of histograms per model version.
+    """Collector, MetricsObserver and SnapshotObserver (see `app.exporter`): one pair of histograms per model version.
 
     Triton's counters show how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own

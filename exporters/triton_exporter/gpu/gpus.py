@@ -172,7 +172,7 @@ class GpuOptions:
 
 
 class Gpus:
-    """A Poller, MetricsObserver, SnapshotObserver and Collector; see `app.parts` for who calls what when."""
+    """A Poller, MetricsObserver, SnapshotObserver and Collector; see `app.exporter` for who calls what when."""
 
     observed = native.FAMILIES
 

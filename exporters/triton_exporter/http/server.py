@@ -58,7 +58,7 @@ class Connection:
 
 
 class Connections:
-    """Collector (see `app.parts`) of dropped connections, and the table of the open ones. Safe for threads.
+    """Collector (see `app.exporter`) of dropped connections, and the table of the open ones. Safe for threads.
 
     A dropped socket is only shut down, which wakes the thread that reads or writes it; that thread closes it.
     `note` is called with the reason of each drop, one of DROPS.

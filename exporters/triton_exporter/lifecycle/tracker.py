@@ -361,7 +361,7 @@ class _Row:
 
 
 class BackendFailures:
-    """MetricsObserver and SnapshotObserver (see `app.parts`); comes before the lifecycle.
+    """MetricsObserver and SnapshotObserver (see `app.exporter`); comes before the lifecycle.
 
     It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
     """

@@ -211,7 +211,7 @@ _MAX_TEXT = 1000
 
 
 class FailureLog:
-    """SnapshotObserver (see `app.parts`); comes after the lifecycle it reads."""
+    """SnapshotObserver (see `app.exporter`); comes after the lifecycle it reads."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
@@ -241,7 +241,7 @@ def _log_text(text: str) -> str:
 
 
 class ReachabilityLog:
-    """SnapshotObserver (see `app.parts`): one line for each change."""
+    """SnapshotObserver (see `app.exporter`): one line for each change."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -80,7 +80,7 @@ class _Target:
 
 
 class Prober:
-    """Poller, SnapshotObserver and Collector (see `app.parts`).
+    """Poller, SnapshotObserver and Collector (see `app.exporter`).
 
     Only versions that Triton calls ready are probed. The result of the last probe is part of the readiness
     that the lifecycle shows. A probe that the model cannot take, or that never worked, shows nothing about the

@@ -296,7 +296,7 @@ _DECODERS: dict[str, Callable[[bytes], list[Span]]] = {
 
 
 class TraceReceiver:
-    """Poller (see `app.parts`) that answers POST /v1/traces and puts the requests into the mailbox.
+    """Poller (see `app.exporter`) that answers POST /v1/traces and puts the requests into the mailbox.
 
     At most `connections` batches of `max_body_bytes` are in memory at a time; a peer has `body_seconds` to
     send one. Listens from the start. Raises OSError when it cannot.

@@ -158,7 +158,7 @@ _SINCE_1970 = 1_000_000_000 * 1_000_000_000
 
 
 class TraceFiles:
-    """Poller (see `app.parts`) that reads `path` and, with log-frequency set, `path.0`, `path.1` and so on.
+    """Poller (see `app.exporter`) that reads `path` and, with log-frequency set, `path.0`, `path.1` and so on.
 
     Each file is read once, when it is complete. Triton stamps with the machine's monotonic clock, so it must
     run on the same machine (a container beside it does); `clock_offset_ns` returns how far that clock is behind

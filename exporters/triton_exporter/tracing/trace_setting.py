@@ -53,7 +53,7 @@ def read_setting(body: bytes) -> TraceSetting | None:
 
 
 class TraceRate:
-    """A poller (see `app.parts`) that updates the mailbox's rate from Triton's trace setting."""
+    """A poller (see `app.exporter`) that updates the mailbox's rate from Triton's trace setting."""
 
     interval_seconds = 30.0
 

@@ -39,6 +39,7 @@ class Errors(GatewayIndicator):
     reasons: Names = FAILURE_REASONS
     burn_alert: ClassVar = "TritonErrorsBudgetBurn"
     share_words: ClassVar = "of requests without an error"
+    failing_words: ClassVar = "requests fail"
     cause_split: ClassVar = "errors"
     first_step: ClassVar = (
         "Read the model's errors in Triton's log; if they began with a new version, roll it back."

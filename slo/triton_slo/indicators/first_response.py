@@ -30,6 +30,7 @@ class FirstResponse(TimedIndicator):
     engine: Literal["triton", "vllm"] = "triton"
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
     share_words: ClassVar = "of first responses within"
+    failing_words: ClassVar = "first responses take over {}"
 
     @property
     def failed_words(self) -> str:

@@ -148,14 +148,16 @@ _OVERLAPS = "gpu_throttled"
 class Indicator(Value):
     """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
 
-    A new kind defines `kind`, `burn_alert`, `share_words`, `measure` and `incident`; the other methods have
-    an answer that fits most kinds.
+    A new kind defines `kind`, `burn_alert`, `share_words`, `failing_words` and `measure`; the other methods have an
+    answer that fits most kinds.
     """
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
     share_words: ClassVar[str] = "good"
     """Words between share and threshold: `of requests within` in `99 % of requests within 500 ms`."""
+    failing_words: ClassVar[str] = "events fail"
+    """What happens to events that fail, with `{}` for a threshold: `requests take over {}`."""
     names_alerts: ClassVar[bool] = False
     """True if an objective may name its burn alert: no runbook or inhibition names it."""
     counts_time: ClassVar[bool] = False

@@ -30,6 +30,7 @@ class Latency(HistogramIndicator, GatewayIndicator):
     source: Literal["auto", "histogram", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
     share_words: ClassVar = "of requests within"
+    failing_words: ClassVar = "requests take over {}"
     histogram: ClassVar = state.REQUEST_DURATION
     signal: ClassVar = "request"
 

@@ -21,6 +21,7 @@ class Probe(Indicator):
     kind: Literal["probe"] = "probe"
     burn_alert: ClassVar = "TritonProbeBudgetBurn"
     share_words: ClassVar = "of probes answered"
+    failing_words: ClassVar = "probes fail"
     cause_split: ClassVar = "probe"
     first_step: ClassVar = "Send the probe's request by hand and check where it fails."
 

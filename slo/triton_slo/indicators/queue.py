@@ -27,6 +27,7 @@ class Queue(HistogramIndicator):
     kind: Literal["queue"] = "queue"
     burn_alert: ClassVar = "TritonQueueBudgetBurn"
     share_words: ClassVar = "of requests queued at most"
+    failing_words: ClassVar = "requests wait over {} or are rejected"
     default_seconds: ClassVar = 0.1
     histogram: ClassVar = state.QUEUE_DURATION
     signal: ClassVar = "queue"

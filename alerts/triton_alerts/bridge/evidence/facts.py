@@ -296,14 +296,6 @@ _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
 _LEAST = 0.1
 """Share of a window that must be recorded before its number is shown."""
-_FAILING = {
-    "errors": "requests fail",
-    "latency": "requests take over {}",
-    "queue": "requests wait over {} or are rejected",
-    "first_response": "first responses take over {}",
-    "probe": "probes fail",
-}
-"""Kind of an indicator -> what happens to its failed events, with the threshold."""
 
 
 def _failing_title(
@@ -313,7 +305,7 @@ def _failing_title(
     model, allowed = member.labels.get("model"), error_budget(target)
     if not model or not total or failed / total <= allowed:
         return ""
-    words = _FAILING.get(member.labels.get(names.INDICATOR, ""), "events fail")
+    words = indicator_class(member.labels.get(names.INDICATOR, "")).failing_words
     what = words.format(time_text(threshold)) if threshold is not None else words
     counts = f"{failed:,.0f} of {total:,.0f} in {round(seconds / 60)} min" if seconds >= 60 else ""
     counts = counts or f"{failed:,.0f} of {total:,.0f} in {seconds:.0f} s"

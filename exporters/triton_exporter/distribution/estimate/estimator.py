@@ -39,7 +39,7 @@ class _Place(NamedTuple):
 
 
 class Estimator:
-    """Poller (see `app.parts`): estimates in a thread of its own, without the exporter's lock."""
+    """Poller (see `app.exporter`): estimates in a thread of its own, without the exporter's lock."""
 
     interval_seconds = 1.0
 
