@@ -614,8 +614,11 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     window = canonical(tier.long)
     allowed = _percent(error_budget(objective.target))
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
+    threshold = objective.threshold_text
+    if any(o.threshold for o in objective.overrides):
+        threshold = f"their threshold ({escape_template(threshold)})"
     # The value of an expression is that of its first line.
-    said = f"{_PERCENT} of {objective.indicator.failed_words} in the last {window}, at most {allowed} may"
+    said = f"{_PERCENT} of {objective.indicator.failed_words.format(threshold)} in the last {window}, at most {allowed} may"
     where, more = f"the last {window} and the last {canonical(tier.short)}", ""
     if plan.pages(tier) and objective.indicator.counts_time:
         said = f"not ready on {_PERCENT} of its servers"

@@ -67,6 +67,10 @@ def test_every_verb_works_without_options(
                 rules.write_text(damage)
                 assert f"generated/rules/{rules.name}: is damaged" in ran("reload", code=1)
                 assert damage == rules.read_text()
+            for deleted in ([rules], list(rules.parent.glob("*.yml"))):
+                for path in deleted:
+                    path.unlink(missing_ok=True)
+                assert "Prometheus loaded them" in ran("reload")
             ran("generate")
             assert "Prometheus loaded them" in ran("reload")
             eventually(lambda: main(["status"]) == 0, "no status")

@@ -116,7 +116,7 @@ def write_and_load(
     try:
         for server in servers:
             server.check_ready()
-        loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
+        loaded, _ = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
         old = _written(folder, before)
         output.write(folder, files)
@@ -129,8 +129,14 @@ def write_and_load(
     try:
         for server in servers:
             server.reload()
-        _check_loaded(prometheus, old, _written(folder, files), loaded)
+        _check_loaded(prometheus, folder, old, _written(folder, files), loaded)
     except ServerError as refusal:
+        if lost := sorted((loaded.keys() & _written(folder, files).keys()) - old.keys()):
+            after = (
+                f"the new files stay in {folder}: the old ones lack groups that Prometheus evaluated until now "
+                f"({', '.join(lost)}); mend the cause and reload again"
+            )
+            raise ReloadError(refusal, after) from refusal
         raise ReloadError(refusal, _restore_old_files(folder, before, servers)) from refusal
 
 
@@ -150,20 +156,27 @@ def _restore_old_files(folder: Path, before: Mapping[str, str], servers: list[Re
     return "the old files are restored and loaded"
 
 
-def _check_loaded(prometheus: ReloadableServer, old: _Groups, wanted: _Groups, loaded_before: _Rules) -> None:
+def _check_loaded(
+    prometheus: ReloadableServer, folder: Path, old: _Groups, wanted: _Groups, loaded_before: _Rules
+) -> None:
     """Compare the loaded rules: a reload can succeed on other files than these.
 
-    Prometheus shows expressions in a form of its own, so they are not compared with the files; but where groups
-    changed in the files, one of them must have changed in Prometheus.
+    Prometheus shows expressions in a form of its own, so they are not compared with the files. It names the file of
+    a group; where that is none of this machine, one of the groups that changed must have changed in Prometheus.
     """
-    loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
+    loaded, file_of = prometheus.ask("GET", "/api/v1/rules", _loaded)
+    written = {path.resolve() for path in (folder / "rules").glob("*.yml")}
     wrong = [
         name
         for name, group in wanted.items()
         if sorted(rule["name"] for rule in loaded.get(name, ()))
         != sorted(rule.get("alert") or rule["record"] for rule in group["rules"])
     ]
-    changed = [name for name, group in wanted.items() if group != old.get(name)]
+    changed = [
+        name
+        for name, group in wanted.items()
+        if group != old.get(name) and Path(file_of.get(name, "")).resolve() not in written
+    ]
     if not wrong and changed and all(loaded[name] == loaded_before.get(name) for name in changed):
         wrong = changed
     if wrong:
@@ -190,10 +203,10 @@ def _written(folder: Path, files: Mapping[str, str]) -> _Groups:
     return groups
 
 
-def _loaded(answer: Any) -> _Rules:
-    """Return what defines each rule, by group: without its state and the time of its evaluation."""
+def _loaded(answer: Any) -> tuple[_Rules, Mapping[str, str]]:
+    """Return what defines each rule, by group, without its state and the time of its evaluation; and each group's file."""
     rules_by_group: dict[str, list[dict[str, Any]]] = {}
     for group in answer["data"]["groups"]:
         rules = [{key: rule.get(key) for key in _DEFINING} for rule in group["rules"]]
         rules_by_group.setdefault(group["name"], []).extend(rules)
-    return rules_by_group
+    return rules_by_group, {group["name"]: group["file"] for group in answer["data"]["groups"]}

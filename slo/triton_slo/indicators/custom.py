@@ -26,12 +26,9 @@ class Custom(Indicator):
     total: str
     counts_failures: bool = False
     burn_alert: ClassVar = "TritonCustomBudgetBurn"
+    failed_words: ClassVar = "events failed"
     names_alerts: ClassVar = True
     caused_by: ClassVar = ""
-
-    @property
-    def failed_words(self) -> str:
-        return "events failed"
 
     @model_validator(mode="after")
     def _refuse_mistakes(self) -> Self:

@@ -30,11 +30,8 @@ class FirstResponse(TimedIndicator):
     engine: Literal["triton", "vllm"] = "triton"
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
     share_words: ClassVar = "of first responses within"
+    failed_words: ClassVar = "requests waited over {} for their first response"
     failing_words: ClassVar = "first responses take over {}"
-
-    @property
-    def failed_words(self) -> str:
-        return f"requests waited over {self.threshold} for their first response"
 
     def edge(self, threshold: float) -> tuple[Metric, float]:
         """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""

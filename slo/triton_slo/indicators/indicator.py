@@ -156,6 +156,8 @@ class Indicator(Value):
     burn_alert: ClassVar[str] = ""
     share_words: ClassVar[str] = "good"
     """Words between share and threshold: `of requests within` in `99 % of requests within 500 ms`."""
+    failed_words: ClassVar[str] = "requests failed"
+    """What failed events are, after their share, with `{}` for a threshold: `4.1% of requests took over 1s`."""
     failing_words: ClassVar[str] = "events fail"
     """What happens to events that fail, with `{}` for a threshold: `requests take over {}`."""
     names_alerts: ClassVar[bool] = False
@@ -194,11 +196,6 @@ class Indicator(Value):
         """Return the first step while no cause is known, with the steps for each cause."""
         cases = (f"If {cause.rpartition(':')[2]}: {step}" for cause, step in cls.steps_by_cause.items())
         return " ".join((cls.first_step, *cases))
-
-    @property
-    def failed_words(self) -> str:
-        """What failed events are, after their share: `4.1% of requests failed`."""
-        return "requests failed"
 
     @property
     def threshold_text(self) -> str:

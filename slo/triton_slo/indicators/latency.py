@@ -30,13 +30,10 @@ class Latency(HistogramIndicator, GatewayIndicator):
     source: Literal["auto", "histogram", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
     share_words: ClassVar = "of requests within"
+    failed_words: ClassVar = "requests took over {}"
     failing_words: ClassVar = "requests take over {}"
     histogram: ClassVar = state.REQUEST_DURATION
     signal: ClassVar = "request"
-
-    @property
-    def failed_words(self) -> str:
-        return f"requests took over {self.threshold}"
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Count requests over the threshold, of those that succeeded."""

@@ -21,13 +21,10 @@ class Probe(Indicator):
     kind: Literal["probe"] = "probe"
     burn_alert: ClassVar = "TritonProbeBudgetBurn"
     share_words: ClassVar = "of probes answered"
+    failed_words: ClassVar = "probes failed"
     failing_words: ClassVar = "probes fail"
     cause_split: ClassVar = "probe"
     first_step: ClassVar = "Send the probe's request by hand and check where it fails."
-
-    @property
-    def failed_words(self) -> str:
-        return "probes failed"
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Count probes without success, and all that the model could have answered."""

@@ -27,6 +27,7 @@ class Queue(HistogramIndicator):
     kind: Literal["queue"] = "queue"
     burn_alert: ClassVar = "TritonQueueBudgetBurn"
     share_words: ClassVar = "of requests queued at most"
+    failed_words: ClassVar = "requests waited over {} or were rejected"
     failing_words: ClassVar = "requests wait over {} or are rejected"
     default_seconds: ClassVar = 0.1
     histogram: ClassVar = state.QUEUE_DURATION
@@ -37,10 +38,6 @@ class Queue(HistogramIndicator):
         "request rate of the clients.",
         **HistogramIndicator.steps_by_cause,
     }
-
-    @property
-    def failed_words(self) -> str:
-        return f"requests waited over {self.threshold} or were rejected"
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Measure requests that queued too long or were rejected; a full queue's are in doubt without traces."""

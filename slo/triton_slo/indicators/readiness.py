@@ -27,6 +27,7 @@ class Readiness(Indicator):
     kind: Literal["readiness"] = "readiness"
     burn_alert: ClassVar = "TritonReadinessBudgetBurn"
     share_words: ClassVar = "of the time ready"
+    failed_words: ClassVar = "server-seconds not ready"
     counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (
@@ -38,10 +39,6 @@ class Readiness(Indicator):
         "failed`, and restore the model's files."
     }
     caused_by: ClassVar = ""
-
-    @property
-    def failed_words(self) -> str:
-        return "server-seconds not ready"
 
     @property
     def grouping(self) -> tuple[str, ...]:

@@ -573,6 +573,20 @@ def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path)
     assert (names.SPENT_ALERT, "few failures") not in fired
 
 
+def test_the_text_of_an_alert_has_the_threshold_of_the_model() -> None:
+    """One that an override changes, too: one text is written for all models."""
+    latency = Objective(
+        name="latency",
+        target=0.99,
+        indicator={"kind": "latency", "threshold": "1s"},
+        overrides=[{"models": "ranker", "threshold": "200ms"}],
+    )
+    (text,) = (a.text for a in artifacts([latency], Options()) if a.name == "slo-latency.yml")
+
+    assert "of requests took over their threshold (1s; ranker: 200ms) in the last 1h" in text
+    assert "took over 1s" not in text
+
+
 def test_an_alert_says_what_share_failed_without_a_query(tmp_path: Path) -> None:
     """Prometheus would run a query in a text for each alert at each evaluation, most of all in a storm."""
     world = World()
