@@ -14,7 +14,7 @@ from typing import Annotated
 from triton_exporter.app.features import triton_client
 from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.options import Form, Options, adder, each, metrics_page, url
+from triton_exporter.common.options import Form, Key, Options, Variable, adder, each, metrics_page, url
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import fetch_metrics
@@ -26,7 +26,7 @@ from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
 from tritonwatch.parser import declare
-from tritonwatch.project import FILE, PrometheusAccess
+from tritonwatch.project import FILE, Files, PrometheusAccess
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --prometheus http://127.0.0.1:9090"
 OPTIONS = PrometheusAccess
@@ -39,11 +39,23 @@ _EXPORTER_PORT = 9401
 _MICROSECONDS = 1e6
 
 
+def _triton(text: str) -> str:
+    # In a project file the Tritons to watch are EXPORTER=TRITON.
+    return url(text.partition("=")[2] or text)
+
+
 class _Tritons(Options):
     section = "exporter"
 
-    triton: Annotated[tuple[str, ...], each(url), Form("URL", repeated=True)]
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000 (repeat for each Triton)"""
+    triton: Annotated[
+        tuple[str, ...],
+        each(_triton),
+        Form("URL", repeated=True),
+        Key("tritons"),
+        Variable("TRITONWATCH_EXPORTER_TRITON"),
+    ]
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000 (repeat for each Triton; default: the tritons of the
+    project file)"""
     triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
     """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
     same host)"""
@@ -76,8 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     declare(parser, TritonAccess, TritonAccess.options().keys() - {"triton", "triton_metrics", "timeout"})
     add(
         "--out FILE",
-        "file to write, or - for standard output (default: objectives/proposed.yaml)",
-        default="objectives/proposed.yaml",
+        "file to write, or - for standard output (default: proposed.yaml in the folder of objectives of the project)",
     )
     add("--force", "replace an existing file")
     declare(parser, OPTIONS)
@@ -85,15 +96,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
-    tritons = _Tritons.read(vars(args), os.environ)
+    tritons = _Tritons.read(vars(args), os.environ, args.project_file)
     metrics = tritons.triton_metrics or (None,) * len(tritons.triton)
     each_access = [
         TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
         for address, page in zip(tritons.triton, metrics, strict=True)
     ]
     fix = "choose another file, or replace it with --force"
-    exists = ProblemsError(Problem(f"--out {args.out}", "already exists", fix))
-    out = Path(args.out)
+    objectives = Files.read({}, os.environ, args.project_file).objectives
+    folder = objectives or args.project_file.path.parent / "objectives"
+    out = Path(args.out) if args.out else folder / "proposed.yaml"
+    exists = ProblemsError(Problem(f"--out {out}", "already exists", fix))
     if args.out != "-" and out.exists() and not args.force:
         raise exists
     text = _proposal(each_access, args)
@@ -108,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         raise ProblemsError(output.fault(out, error)) from error
     written, check = str(out), f"tritonwatch check {out}"
     # A folder of objectives has no other files, so that the one for the project is never among them.
-    if not out.is_absolute() and out.parent != Path() and not (args.project_file.given or FILE.exists()):
+    if not out.is_absolute() and out.parent != Path() and not args.project_file.path.exists():
         address = args.prometheus or "http://127.0.0.1:9090"
         targets = (f"- 127.0.0.1:{_EXPORTER_PORT + n}={triton}" for n, triton in enumerate(tritons.triton))
         project = PROJECT.format(prometheus=address, tritons="\n".join(targets), objectives=out.parent)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from triton_exporter.common.duration import measured_text, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.snapshot import IndexEntry, ModelConfig
+from triton_exporter.snapshot import UNLOADED, IndexEntry, ModelConfig
 from triton_slo.artifact import scalar
 from triton_slo.indicators import Latency, Queue
 from triton_slo.problem_words import count
@@ -138,8 +138,10 @@ def _readiness_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
                 state = (
                     entry.state or "listed without a version: never loaded, or its configuration is broken"
                 )
-                reason = f": {entry.reason}" if entry.reason else ""
-                yield _comment(f"not ready now: {model.name} {entry.version} {state}{reason}")
+                # Not the reason itself: people commit this file, and the text of a model's error may hold secrets.
+                failed = entry.reason not in ("", UNLOADED)
+                why = ": failed to load; /state of the exporter says why" if failed else ""
+                yield _comment(f"not ready now: {model.name} {entry.version} {state}{why}")
     yield "    indicator: readiness"
 
 
@@ -243,7 +245,7 @@ def _batching_note(config: ModelConfig | None) -> str:
 
 
 def _comment(text: str, spaces: int = 4) -> str:
-    """Return a comment of one line, whatever the text contains: a model's error message must not become YAML."""
+    """Return a comment of one line, whatever the text contains: a model's name must not become YAML."""
     line = "".join(part if part.isprintable() else " " for part in text)
     line = " ".join(line.split())
     return f"{' ' * spaces}# {line if len(line) <= _MAX_COMMENT else line[:_MAX_COMMENT] + '...'}"

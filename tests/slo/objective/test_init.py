@@ -77,7 +77,8 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
     assert "embedder: mean " in text
     assert "of 20 requests" in text
     assert "its batcher waits up to 2ms" in text
-    assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
+    assert "not ready now: broken 1 UNAVAILABLE: failed to load; /state of the exporter says why\n" in text
+    assert "Internal" not in text  # the error of the model, which may hold secrets
     assert () == proposed["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
     assert "rounded up to a bucket of the exporter: 1ms, 2ms, 5ms, 10ms, ..., 10s, 30s, 1m, then" in text
 
@@ -173,6 +174,30 @@ def test_several_tritons_are_one_project(
         }
         for number, each in enumerate(tritons)
     ] == yaml.safe_load(Path("generated/targets/triton.yml").read_text())
+
+    project = Path("tritonwatch.yaml").read_text()
+    Path("x/y").mkdir(parents=True)
+    monkeypatch.chdir("x/y")
+    assert 2 == main(["init", *pages])
+    assert "--out ../../objectives/proposed.yaml: already exists" in capsys.readouterr().err
+    Path("../../objectives/proposed.yaml").write_text("old")
+    assert 1 == main(["init", "--force", *pages])  # the other one has stopped
+    assert f"Triton at {other.http_url}: does not answer" in capsys.readouterr().err
+    only = project.replace(f"- 127.0.0.1:9402={other.http_url}\n", "")
+    Path("../../tritonwatch.yaml").write_text(only.replace("prometheus: http://127.0.0.1:9090\n", ""))
+    assert 0 == main(["init", "--force", *pages[:2]])
+    assert "embedder: mean " in Path("../../objectives/proposed.yaml").read_text()
+    assert [] == list(Path().iterdir())
+
+
+def test_without_any_triton_init_says_where_to_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line or in the project file, by the key that the other verbs read."""
+    monkeypatch.chdir(tmp_path)
+    assert 1 <= main(["init"])
+    fix = "give --triton URL, or write it into tritonwatch.yaml as tritons"
+    assert f"--triton: is missing (fix: {fix})" in capsys.readouterr().err
 
 
 def test_an_absent_triton_is_one_line_and_nothing_written(
