@@ -154,7 +154,19 @@ def test_check_fails_where_prometheus_is_wrong_and_generate_warns(
 
     assert 1 == main(["check"])
     place = "../../tritonwatch.yaml:3: prometheus.url: "
-    assert f"{place}Prometheus at http://127.0.0.1:{port} is not reachable" in capsys.readouterr().err
+    unreachable = f"Prometheus at http://127.0.0.1:{port} is not reachable"
+    assert f"{place}{unreachable}" in capsys.readouterr().err
+    given = [f"--{name}=http://127.0.0.1:{port}" for name in ("prometheus", "alertmanager", "webhook-url")]
+    assert 1 == main(["check", *given])
+    lines = capsys.readouterr().err
+    assert f"--prometheus: {unreachable}" in lines
+    assert f"--alertmanager: Alertmanager at http://127.0.0.1:{port} is not reachable" in lines
+    assert f"--webhook-url: the bridge at http://127.0.0.1:{port} is not reachable" in lines
+    assert "tritonwatch.yaml" not in lines
+    monkeypatch.setenv("TRITONWATCH_PROMETHEUS", f"http://127.0.0.1:{port}")
+    assert 1 == main(["check"])
+    assert f"$TRITONWATCH_PROMETHEUS: {unreachable}" in capsys.readouterr().err
+    monkeypatch.delenv("TRITONWATCH_PROMETHEUS")
     assert 0 == main(["check", "--offline"])
     assert 0 == main(["generate"])
     assert "warning: names of models are not checked: Prometheus at" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             except ProblemsError as error:
                 if error.code == 2:  # wrong usage, whatever Prometheus answers
                     raise
-                live = _LiveFindings(problems=[_unanswered(args, "prometheus.url", error)])
+                live = _LiveFindings(problems=[_unanswered(args, "prometheus", error)])
         # Of a project; whoever names a file asks about it alone.
         undelivered = [] if args.files else list(_delivery(args))
     mistakes, hints = _findings(files, live, args)
@@ -111,7 +111,7 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
         try:
             loaded = server.ask("GET", "/api/v2/status", lambda status: str(status["config"]["original"]))
         except ServerError as error:
-            yield _unanswered(args, "alertmanager.url", error)
+            yield _unanswered(args, "alertmanager", error)
             continue
         if not alertmanager.sends_to(loaded, url):
             reason = f"its configuration has no receiver {alertmanager.BRIDGE} with the URL {url}"
@@ -124,11 +124,11 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
     try:
         page = parse(bridge.request("GET", "/metrics").content).families
     except ServerError as error:
-        yield _unanswered(args, "bridge.url", error)
+        yield _unanswered(args, "webhook_url", error)
         return
     heartbeat = page.get(str(bridge_series.HEARTBEAT))
     if str(bridge_series.BUILD_INFO) not in page:
-        yield _unanswered(args, "bridge.url", ServerError(f"{bridge.url} is not a bridge"))
+        yield _unanswered(args, "webhook_url", ServerError(f"{bridge.url} is not a bridge"))
     elif heartbeat is None or time.time() - heartbeat.values[0] > _HEARTBEAT_SECONDS:
         reason = "has received no Watchdog alert " + (
             "yet" if heartbeat is None else f"since {utc_text(heartbeat.values[0])}"
@@ -140,9 +140,13 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
         yield Problem(str(bridge), reason, fix)
 
 
-def _unanswered(args: argparse.Namespace, key: str, error: Exception) -> Problem:
-    given = args.project_file.given.get(key)
-    place = given.place if given else f"--{key.removesuffix('.url')}"
+def _unanswered(args: argparse.Namespace, name: str, error: Exception) -> Problem:
+    option, keys = OPTIONS.options()[name], args.project_file.given
+    place = option.flag
+    if name not in args.flags:
+        given = keys.get(option.key) or keys.get(option.other)
+        variable = option.variable.name
+        place = given.place if given and not os.environ.get(variable) else f"${variable}"
     return Problem(place, str(error), "start it, or correct the address; --offline checks the files alone")
 
 
