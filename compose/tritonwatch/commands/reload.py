@@ -116,7 +116,7 @@ def write_and_load(
     try:
         for server in servers:
             server.check_ready()
-        loaded, _ = prometheus.ask("GET", "/api/v1/rules", _loaded)
+        loaded, file_of = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
         old = _written(folder, before)
         output.write(folder, files)
@@ -131,7 +131,13 @@ def write_and_load(
             server.reload()
         _check_loaded(prometheus, folder, old, _written(folder, files), loaded)
     except ServerError as refusal:
-        if lost := sorted((loaded.keys() & _written(folder, files).keys()) - old.keys()):
+        # Restored, the old files would unload these: they were deleted since Prometheus read them.
+        lost = sorted(
+            name
+            for name in (loaded.keys() & _written(folder, files).keys()) - old.keys()
+            if not Path(file_of[name]).exists() or Path(file_of[name]).resolve() in _rule_files(folder)
+        )
+        if lost:
             after = (
                 f"the new files stay in {folder}: the old ones lack groups that Prometheus evaluated until now "
                 f"({', '.join(lost)}); mend the cause and reload again"
@@ -165,7 +171,7 @@ def _check_loaded(
     a group; where that is none of this machine, one of the groups that changed must have changed in Prometheus.
     """
     loaded, file_of = prometheus.ask("GET", "/api/v1/rules", _loaded)
-    written = {path.resolve() for path in (folder / "rules").glob("*.yml")}
+    written = _rule_files(folder)
     wrong = [
         name
         for name, group in wanted.items()
@@ -184,6 +190,10 @@ def _check_loaded(
             f"{prometheus} reloaded other files: its group {wrong[0]!r} "
             "is not the new one; add the folder given as --out to its rule_files"
         )
+
+
+def _rule_files(folder: Path) -> set[Path]:
+    return {path.resolve() for path in (folder / "rules").glob("*.yml")}
 
 
 def _written(folder: Path, files: Mapping[str, str]) -> _Groups:
