@@ -333,7 +333,15 @@ def test_on_the_first_day_this_month_is_reported_with_its_caveats(
         assert 0 == main(["report", "--prometheus", url])
         printed = capsys.readouterr().out
         assert 1 == main(["report", "--prometheus", url, "--period", "last-month"])
+        with web_fleet.pages(url) as (site, _):
+            page, last = (
+                web_fleet.text_of(requests.get(f"{site}/report?at={now:.0f}{period}", timeout=30).text)
+                for period in ("", "&period=last-month")
+            )
 
+    assert "Objectives of 2025-09 so far" in page
+    assert "unknown (failures may be hidden)" in page
+    assert "no record of any objective in 2025-08" in last
     assert "# Objectives of 2025-09 so far" in printed
     assert "| young | unknown (failures may be hidden) |" in printed
 

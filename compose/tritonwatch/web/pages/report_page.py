@@ -84,8 +84,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
-    chosen, now = _choice_and_moment(site, request)
-    answer, incidents = _report_answers(site, reader, chosen, now)
+    chosen, now, answer, incidents = _asked_report(site, reader, request)
     context: dict[str, object] = {
         "chosen": chosen,
         "months": tuple(_periods(now, chosen.timezone, "month")),
@@ -104,7 +103,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
             report = _chosen_report(answer.value, incidents, chosen)
         except ProblemsError as error:
             context["missing"] = str(error)
-            # The menu leads to last month, which is empty until the rules have been loaded for a month.
+            # The menu leads here, also where nothing is recorded yet.
             code = 200 if why_empty(answer.value) else 404
         else:
             context["tally"] = tuple(tally(report.objectives).items())
@@ -117,8 +116,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
 
 
 def _file(site: Site, reader: PrometheusReader, request: Request, form: str) -> Response:
-    chosen, now = _choice_and_moment(site, request)
-    answer, incidents = _report_answers(site, reader, chosen, now)
+    chosen, _, answer, incidents = _asked_report(site, reader, request)
     if answer.read_at is None:
         raise HTTPException(503, answer.problem)
     try:
@@ -150,6 +148,19 @@ def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, floa
     except ValueError as error:
         raise ParameterError("period", error) from error
     return ReportChoice(reported, given["owner"], zone, request.query_params.get(urls.TIME, "")), now
+
+
+def _asked_report(
+    site: Site, reader: PrometheusReader, request: Request
+) -> tuple[ReportChoice, float, CachedAnswer[PeriodReport], CachedAnswer[list[RecordedIncident]]]:
+    """Return the choice, the time and the answers; this month where none is chosen and last month is empty."""
+    chosen, now = _choice_and_moment(site, request)
+    answer, incidents = _report_answers(site, reader, chosen, now)
+    asked = request.query_params.get("period", "").strip()
+    if not asked and answer.read_at is not None and not answer.value.objectives:
+        chosen = replace(chosen, reported=begun_period("this-month", now, chosen.timezone))
+        answer, incidents = _report_answers(site, reader, chosen, now)
+    return chosen, now, answer, incidents
 
 
 def _report_answers(
