@@ -241,8 +241,19 @@ class Links(Options):
     replaces variables such as ${model} and ${__from} (repeatable)"""
 
 
+def _bridge(text: str) -> str:
+    if "@" in text:
+        raise ValueError(
+            "a URL takes no user and password", "name the file of the bridge's token as token_file"
+        )
+    base = url(text)
+    if base.endswith("/alertmanager"):
+        raise ValueError(f"{text!r} ends with /alertmanager, which is added to it", "write it without")
+    return base
+
+
 def _webhook(bridge: str, _: Path) -> str:
-    return bridge.rstrip("/") + "/alertmanager"
+    return _bridge(bridge) + "/alertmanager"
 
 
 WebAddress = Annotated[str, single(lambda text: text and _web_address(text)), Form("URL")]
@@ -339,7 +350,7 @@ class Bridge(Options):
 
     bridge_data: Annotated[Folder, Key("bridge.data")] = None
     """data folder of the bridge, to read its incidents"""
-    bridge_url: Annotated[Url, Key("bridge.url")] = ""
+    bridge_url: Annotated[str, single(_bridge), Form("URL"), Key("bridge.url")] = ""
     """URL of the bridge, to read its incidents where its data folder is on another machine"""
     bridge_token_file: Annotated[Rare[File], Key("bridge.token_file")] = None
     """file with the bearer token for --bridge-url (the bridge's --token-file)"""

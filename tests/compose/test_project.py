@@ -107,6 +107,42 @@ def test_every_mistake_in_the_file_has_its_line(folder: Path, capsys: pytest.Cap
     assert not (folder / "generated").exists()
 
 
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h:1?x=1", "'http://h:1?x=1' has a ? or a #; give the URL without it"),
+        (
+            "http://h:1/alertmanager",
+            "'http://h:1/alertmanager' ends with /alertmanager, which is added to it",
+        ),
+        ("ftp://h:1", "'ftp://h:1' is not a URL such as http://127.0.0.1:8000"),
+        (
+            "http://me:pw@h:1",
+            "a URL takes no user and password (fix: name the file of the bridge's token as token_file)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", ["generate", "check", "report"])
+def test_a_wrong_address_of_the_bridge_is_named_as_written(
+    folder: Path, verb: str, url: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the address of the webhook, which nobody wrote."""
+    (folder / "tritonwatch.yaml").write_text(PROJECT.replace("http://127.0.0.1:5", f"'{url}'"))
+
+    assert 1 <= main([verb])
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tritonwatch {verb}: tritonwatch.yaml:4: bridge.url: {expected}")
+
+
+def test_an_address_of_the_bridge_needs_no_scheme(folder: Path) -> None:
+    """As every other address of the file; the bridge listens there, and Alertmanager sends there."""
+    (folder / "tritonwatch.yaml").write_text(PROJECT.replace("http://127.0.0.1:5", "127.0.0.1:5"))
+    file = project.load(argparse.Namespace(), {})
+
+    assert "http://127.0.0.1:5/alertmanager" == Generation.read({}, {}, file).webhook_url
+    assert ("127.0.0.1", 5) == BridgeSettings.read({"dry_run": "true"}, {}, file).listen
+
+
 def test_a_named_file_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong name would otherwise mean the defaults."""
     assert 1 == main(["status", "--project", str(tmp_path / "none.yaml")])

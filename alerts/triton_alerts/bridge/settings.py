@@ -26,6 +26,7 @@ from triton_exporter.common.options import (
     is_web_address,
     single,
     url,
+    with_scheme,
 )
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.http.certificates import ServerCertificates
@@ -179,7 +180,7 @@ def _address_of(bridge: str, _: Path) -> str:
 
     A URL without a port is that of a proxy.
     """
-    parts = urlsplit(bridge)
+    parts = urlsplit(with_scheme(bridge))
     host = "127.0.0.1" if parts.hostname in (None, "localhost") else str(parts.hostname)
     try:
         port = parts.port

@@ -330,6 +330,7 @@ class Options(BaseModel):
     ) -> Model:
         """Join flags, environment and the keys of a file. Raises ProblemsError with every mistake."""
         raw, places = {}, {}
+        problems = list(file.problems)
         for name, option in cls.options().items():
             text = environment.get(option.variable.name, "")
             if flags.get(name) is not None:
@@ -342,14 +343,16 @@ class Options(BaseModel):
             elif given := file.given.get(option.key) or file.given.get(option.other):
                 raw[name], places[name] = given.value, given.place
                 if option.key not in file.given:
-                    raw[name] = option.derive(str(given.value), file.path.parent)
+                    try:
+                        raw[name] = option.derive(str(given.value), file.path.parent)
+                    except ValueError as error:
+                        problems += _problems(option, {"ctx": {"error": error}}, raw.pop(name), given.place)
                 elif option.form.metavar in ("FILE", "DIR") and isinstance(given.value, str) and given.value:
                     raw[name] = str(file.path.parent / given.value)
         for name, field in cls.model_fields.items():
             for mark in field.metadata:
                 if name not in cls.options() and isinstance(mark, Variable) and mark.name in environment:
                     raw[name] = environment[mark.name]
-        problems = list(file.problems)
         try:
             options = cls.model_validate(raw)
         except ValidationError as error:
