@@ -158,7 +158,10 @@ def _asked_report(
     answer, incidents = _report_answers(site, reader, chosen, now)
     asked = request.query_params.get("period", "").strip()
     if not asked and answer.read_at is not None and not answer.value.objectives:
-        chosen = replace(chosen, reported=begun_period("this-month", now, chosen.timezone))
+        try:
+            chosen = replace(chosen, reported=begun_period("this-month", now, chosen.timezone))
+        except ValueError:  # at the first moment of a month
+            return chosen, now, answer, incidents
         answer, incidents = _report_answers(site, reader, chosen, now)
     return chosen, now, answer, incidents
 
