@@ -246,6 +246,33 @@ def test_the_query_of_a_message_is_about_its_model_alone(tmp_path: Path) -> None
             assert [model] == [sample.labels["model"] for sample in found]
 
 
+def test_a_title_says_that_its_share_is_an_estimate(tmp_path: Path) -> None:
+    """The durations of a stock Triton are estimated: to write them as counts would be a claim."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    own = group_labels("latency", "ranker", "3")
+    objective = group_labels("latency")
+    series = [
+        *recorded_group(own, times, target=0.99, burn=20, left=0.5, since=now - HOURS),
+        *recorded_group(objective, times, days=30.0),
+        (names.SLI_SOURCE, {**own, names.SOURCE: "decomposed"}, [(at, 1.0) for at in times]),
+        (names.THRESHOLD_SECONDS, own, [(at, 0.2) for at in times]),
+        *(
+            (names.COUNTER, {**own, names.EVENT: event}, [(at, (at - times[0]) * a_second) for at in times])
+            for event, a_second in ((names.ERROR, 1.6), (names.TOTAL, 8))
+        ),
+    ]
+    incident = about(now, slo="latency", indicator="latency", model="ranker", version="3")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+
+    assert (
+        "ranker: about 20 % of requests take over 200ms (estimated from 2,400 in 5 min), target 1 %"
+        == known.title
+    )
+    assert "20x the allowed rate (about 480 of 2,400 failed in 5m)" == dict(known.facts)["Burn rate"]
+
+
 def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> None:
     """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
     now = time.time() // STEP * STEP
