@@ -120,7 +120,7 @@ def test_a_page_about_a_burn_has_every_fact(posting: _Posting) -> None:
         "Servers": f"ready on its only server: {_triton(posting)}",
     }.items() <= facts.items()
     assert re.fullmatch(
-        rf"{times} the allowed rate \([0-9,]+ of [0-9,]+ failed in [0-9ms ]+\)", facts["Burn rate"]
+        rf"{times} the allowed rate \((?:about )?[0-9,]+ of [0-9,]+ failed in [0-9ms ]+\)", facts["Burn rate"]
     )
     assert re.fullmatch("not known yet: [0-9ms ]+ of data, of 30d", facts["Budget left"])
     assert re.match(r"queue [0-9]+%", facts["Causes"])
