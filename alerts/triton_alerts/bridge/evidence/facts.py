@@ -358,9 +358,13 @@ def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[float, float]:
 
 
 def _age(prometheus: Prometheus, where: Matchers) -> float:
-    """Return for how many seconds a group is recorded; endless where this is not recorded."""
-    began = prometheus.instant(f"min({names.COUNTER_SINCE}{where})")
-    return began[0].at - began[0].value if began else math.inf
+    """Return for how many seconds a group is recorded.
+
+    Since when is recorded every four minutes only: a group without it is as old as what it has counted of the last five.
+    """
+    counted = f"min_over_time(timestamp({names.COUNTER}{where})[5m:15s])"
+    began = prometheus.instant(f"min({names.COUNTER_SINCE}{where}) or min({counted})")
+    return began[0].at - began[0].value if began else 0.0
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
