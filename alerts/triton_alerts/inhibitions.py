@@ -58,17 +58,14 @@ _OF_OBJECTIVES: tuple[Inhibition, ...] = (
         _GROUP,
     ),
     *(
-        inhibition
-        for cause, members in sorted(_CAUSED.items())
-        for inhibition in (
-            Inhibition(
-                "A model that is not ready, or whose probes fail, cannot keep its other objectives either.",
-                (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
-                (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
-                # Readiness is of models, whatever their versions.
-                ("model",),
-            ),
+        Inhibition(
+            "A model that is not ready, or whose probes fail, cannot keep its other objectives either.",
+            (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
+            (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
+            # Readiness is of models, whatever their versions.
+            ("model",),
         )
+        for cause, members in sorted(_CAUSED.items())
     ),
 )
 """Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
+from triton_exporter.common import options
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
 from triton_exporter.common.options import adder, parsed
@@ -46,11 +47,8 @@ def rule_options(args: argparse.Namespace) -> Options:
     )
 
 
-def path(text: str) -> Path:
-    """Return a path; an empty one, which an unset variable leaves, would be the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("the value is empty; is a variable unset?")
-    return Path(text)
+path = parsed(options.path)
+"""Type of an argument that is a path."""
 
 
 def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:

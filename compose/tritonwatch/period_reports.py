@@ -65,6 +65,18 @@ def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
     return reported
 
 
+def period_instead(
+    report: PeriodReport, asked: str | None, now: float, timezone: str
+) -> ReportedPeriod | None:
+    """Return this month where no period is asked for and nothing is recorded of the last one; else None."""
+    if asked or report.objectives:
+        return None
+    try:
+        return begun_period("this-month", now, timezone)
+    except ValueError:  # at the first moment of a month
+        return None
+
+
 def formatted_report(report: PeriodReport, form: str) -> str:
     """Return the report as Markdown or JSON."""
     if form == "json":

@@ -36,16 +36,6 @@ from triton_dashboards.values import (
     Variable,
 )
 
-__all__ = [
-    "DATASOURCE",
-    "SCHEMA_VERSION",
-    "Json",
-    "Target",
-    "core",
-    "encode",
-    "panel_model",
-]
-
 Json = dict[str, Any]
 
 SCHEMA_VERSION = 41

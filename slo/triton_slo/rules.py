@@ -37,7 +37,7 @@ SLACK = 0.5
 NOT_READY_OF_A_TICKET = "10m"
 """How long servers in all were not ready where a ticket is raised: a rolling restart of a few is none."""
 _DAY, _THREE_DAYS = "1d", "3d"
-_PERCENT = "{{ $value | humanizePercentage }}"
+_VALUE_IN_PERCENT = "{{ $value | humanizePercentage }}"
 _FAILURES_TO_CALL_SPENT = 20
 
 
@@ -618,10 +618,10 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     if any(o.threshold for o in objective.overrides):
         threshold = f"their threshold ({escape_template(threshold)})"
     # The value of an expression is that of its first line.
-    said = f"{_PERCENT} of {objective.indicator.failed_words.format(threshold)} in the last {window}, at most {allowed} may"
+    said = f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold)} in the last {window}, at most {allowed} may"
     where, more = f"the last {window} and the last {canonical(tier.short)}", ""
     if plan.pages(tier) and objective.indicator.counts_time:
-        said = f"not ready on {_PERCENT} of its servers"
+        said = f"not ready on {_VALUE_IN_PERCENT} of its servers"
         where = f"the last {canonical(tier.short)}"
         more = ", while more than half of the servers are not ready"
     return {

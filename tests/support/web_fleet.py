@@ -171,9 +171,9 @@ def pages(
 
 
 @contextmanager
-def served(sources: Sources, web: WebConfig | None = None) -> Iterator[str]:
+def served(sources: Sources, web: WebConfig | None = None, *, keep_seconds: float = 0.0) -> Iterator[str]:
     """Serve the pages of these sources on a real server; yield the address without the last slash."""
-    with http_server(create_app(sources), "127.0.0.1", 0, web) as server:
+    with http_server(create_app(sources), "127.0.0.1", 0, web, keep_seconds) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -118,7 +118,7 @@ def write_and_load(
             server.check_ready()
         loaded, file_of = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
-        old = _written(folder, before)
+        old, new = _written(folder, before), _written(folder, files)
         output.write(folder, files)
     except UnicodeDecodeError as error:
         raise ReloadError(
@@ -129,13 +129,14 @@ def write_and_load(
     try:
         for server in servers:
             server.reload()
-        _check_loaded(prometheus, folder, old, _written(folder, files), loaded)
+        _check_loaded(prometheus, folder, old, new, loaded)
     except ServerError as refusal:
         # Restored, the old files would unload these: they were deleted since Prometheus read them.
+        ours = _rule_files(folder)
         lost = sorted(
             name
-            for name in (loaded.keys() & _written(folder, files).keys()) - old.keys()
-            if not Path(file_of[name]).exists() or Path(file_of[name]).resolve() in _rule_files(folder)
+            for name in (loaded.keys() & new.keys()) - old.keys()
+            if not Path(file_of[name]).exists() or Path(file_of[name]).resolve() in ours
         )
         if lost:
             after = (

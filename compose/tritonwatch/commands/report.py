@@ -17,7 +17,13 @@ from tritonwatch.arguments import path
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import DATA_OPTION, bridge_of, incidents_of
 from tritonwatch.parser import declare
-from tritonwatch.period_reports import begun_period, formatted_report, of_owners, with_incidents
+from tritonwatch.period_reports import (
+    begun_period,
+    formatted_report,
+    of_owners,
+    period_instead,
+    with_incidents,
+)
 from tritonwatch.project import Reported
 
 EXAMPLE = "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --out report.md"
@@ -69,14 +75,13 @@ def _period_report(args: argparse.Namespace) -> PeriodReport:
     now = time.time()
     try:
         reported = begun_period("last-month" if args.period is None else args.period, now, args.timezone)
-        current = begun_period("this-month", now, args.timezone)
     except ValueError as error:
         raise ProblemsError(Problem("--period", str(error))) from error
     objectives = objective_files.load(args.objectives)
     bridge = bridge_of(args)
     with access.connect(args) as prometheus:
         recorded = recorded_report(prometheus, reported, now, args.timezone, objectives)
-        if not args.period and not recorded.objectives:
-            recorded = recorded_report(prometheus, current, now, args.timezone, objectives)
+        if instead := period_instead(recorded, args.period, now, args.timezone):
+            recorded = recorded_report(prometheus, instead, now, args.timezone, objectives)
     report = of_owners(recorded, args.owner)
     return report if bridge is None else with_incidents(report, incidents_of(bridge, DATA_OPTION), args.owner)

@@ -401,7 +401,7 @@ class MetricsThread:
                     exposition = self.relay.select(reading, self._parts.observed)
                     self._parts.observe(exposition, reading.at)
             families = exposition.families
-            counted = [families[name].lines for name in sorted(self._parts.sampled) if name in families]
+            counted = [families[name].lines for name in self._parts.sampled if name in families]
             moved, self._counted = counted != self._counted, counted
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:

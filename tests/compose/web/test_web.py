@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
 import requests
+from starlette.requests import Request
+from starlette.responses import Response
 
 from support import history, loopback, web_fleet
 from support.tls import authority, certificate
@@ -53,6 +56,31 @@ def site(prometheus: str) -> Iterator[str]:
     """Yield the address of the pages."""
     with web_fleet.pages(prometheus, objectives=ROOT / "slo" / "objectives") as (url, _):
         yield url
+
+
+def test_a_page_is_made_once_for_all_viewers(prometheus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its whole address; what failed is made again, and HEAD keeps no page without a body."""
+    made: list[str] = []
+    page = Site.page
+
+    def counting(site: Site, request: Request, *more: Any, **named: Any) -> Response:
+        made.append(str(request.url.query))
+        return page(site, request, *more, **named)
+
+    monkeypatch.setattr(Site, "page", counting)
+    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+        sources = Sources(PrometheusReader(client, 15.0))
+        with web_fleet.served(sources, keep_seconds=60.0) as url:
+            assert 200 == requests.head(f"{url}/", timeout=10).status_code
+            first, second = (requests.get(f"{url}/", timeout=10).text for _ in range(2))
+            other = requests.get(f"{url}/?slo=latency", timeout=10).text
+            for _ in range(2):
+                assert 404 == requests.get(f"{url}/objective?slo=none", timeout=10).status_code
+
+    assert "</html>" in first
+    assert first == second != other
+    assert ["", "slo=latency"] == [query for query in made if query != "slo=none"]
+    assert 2 == made.count("slo=none")
 
 
 def _shown(site: str, path: str) -> str:

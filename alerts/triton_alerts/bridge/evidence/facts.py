@@ -266,14 +266,21 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     if burn is not None:
         words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
         failed, total = (0.0, 0.0) if indicator.counts_time else _failed_now(prometheus, where)
-        estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
-        about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
         if total:
-            words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(min(age, _NOW_SECONDS))})"
-        if target is not None:
-            title = title or _failing_title(
-                member, about, failed, total, min(age, _NOW_SECONDS), target, threshold
-            )
+            estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
+            about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
+            seconds = min(age, _NOW_SECONDS)
+            words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(seconds)})"
+            model = member.labels.get("model")
+            if model and target is not None and failed / total > error_budget(target):
+                what = indicator.failing_words
+                what = what.format(time_text(threshold)) if threshold is not None else what
+                counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
+                time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+                title = (
+                    f"{model}: {about}{_percent(failed / total)} of {what} ({counts} in {time}), "
+                    f"target {_percent(error_budget(target))}"
+                )
         facts.append((BURN_RATE, words))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
@@ -301,29 +308,6 @@ _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
 _LEAST = 0.1
 """Share of a window that must be recorded before its number is shown."""
-
-
-def _failing_title(
-    member: Member,
-    about: str,
-    failed: float,
-    total: float,
-    seconds: float,
-    target: float,
-    threshold: float | None,
-) -> str:
-    """Return how many events fail of how many, and how many may; nothing where they are as few as that.
-
-    `about` comes before an estimate, and is empty before a count.
-    """
-    model, allowed = member.labels.get("model"), error_budget(target)
-    if not model or not total or failed / total <= allowed:
-        return ""
-    words = indicator_class(member.labels.get(names.INDICATOR, "")).failing_words
-    what = words.format(time_text(threshold)) if threshold is not None else words
-    time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-    counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
-    return f"{model}: {about}{_percent(failed / total)} of {what} ({counts} in {time}), target {_percent(allowed)}"
 
 
 def _percent(share: float) -> str:

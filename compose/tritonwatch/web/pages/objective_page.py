@@ -80,6 +80,8 @@ class _ObjectivePage:
     at: float | None
     last: str
     row: GroupStatus
+    plan: Plan | None
+    """The objective with the options of its rules; None without --objectives, or if it is not among them."""
     answers: _GroupAnswers
 
     @property
@@ -91,11 +93,6 @@ class _ObjectivePage:
     def axis(self) -> ChartAxis:
         """Steps of the length of time that the address chooses."""
         return self.answers.burn.value.axis
-
-    @property
-    def plan(self) -> Plan | None:
-        """The objective with the options of its rules; None without --objectives, or if it is not among them."""
-        return self.site.sources.plan(self.row.slo)
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -183,7 +180,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
         past_causes(site.sources, row, axis),
         past_deployments(site.sources, row, axis),
     )
-    return _ObjectivePage(site, at, last, row, answers)
+    return _ObjectivePage(site, at, last, row, site.sources.plan(row.slo), answers)
 
 
 def _asked_row(request: Request, status: CachedAnswer[tuple[GroupStatus, ...]]) -> GroupStatus:

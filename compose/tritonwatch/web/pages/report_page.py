@@ -23,6 +23,7 @@ from tritonwatch.period_reports import (
     begun_period,
     formatted_report,
     of_owners,
+    period_instead,
     why_empty,
     with_incidents,
 )
@@ -157,11 +158,8 @@ def _asked_report(
     chosen, now = _choice_and_moment(site, request)
     answer, incidents = _report_answers(site, reader, chosen, now)
     asked = request.query_params.get("period", "").strip()
-    if not asked and answer.read_at is not None and not answer.value.objectives:
-        try:
-            chosen = replace(chosen, reported=begun_period("this-month", now, chosen.timezone))
-        except ValueError:  # at the first moment of a month
-            return chosen, now, answer, incidents
+    if answer.read_at is not None and (instead := period_instead(answer.value, asked, now, chosen.timezone)):
+        chosen = replace(chosen, reported=instead)
         answer, incidents = _report_answers(site, reader, chosen, now)
     return chosen, now, answer, incidents
 
