@@ -227,7 +227,7 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
         prometheus = _prometheus(settings)
         # One source for each kind of fact, so that a slow query delays no other fact.
         sources |= {
-            "prometheus": facts.objective_budget(prometheus),
+            facts.PROMETHEUS: facts.objective_budget(prometheus),
             "cause": facts.counted_cause(prometheus),
             "changes": facts.latest_changes(prometheus, clock),
             "gpu": facts.gpu_state(prometheus),

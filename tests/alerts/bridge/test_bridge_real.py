@@ -202,6 +202,35 @@ def test_an_incident_stays_one_message_though_another_process_is_killed(stack: S
     assert 0 == sum("also firing" in line for line in thread)
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=lambda path: str(path.parent.parent.name))
+def test_the_end_of_an_alert_whose_prometheus_is_dead_is_not_called_resolved(
+    stack: Stack, binary: Path
+) -> None:
+    """Alertmanager ends the alerts that nobody sends any more; the target is still down."""
+    am, prom, target = free_ports(3)
+    stack.arguments = [f"--prometheus=http://127.0.0.1:{prom}"]
+    stack.bridge()
+    start_alertmanager(stack, binary, am)
+    start_prometheus(stack, prom, am, target, "--rules.alert.resend-delay=1s")
+    root = stack.root("Target 127.0.0.1")
+    prometheus = stack.named("prometheus")
+    prometheus.end(signal.SIGKILL)
+    eventually(lambda: "🔴" not in root.shown and len(stack.thread(root)) > 0, lambda: root.shown)
+    ended, thread = root.shown, stack.thread(root)
+    prometheus.start()
+    eventually(
+        lambda: any("🔴" in each.text for each in stack.slack.workspace.roots()),
+        lambda: str([each.shown for each in stack.slack.workspace.roots()]),
+    )
+
+    silent = r"Prometheus does not answer since \d\d:\d\d UTC"
+    assert "⚪ Ended, not confirmed: Target 127.0.0.1" in ended
+    assert re.search(silent, ended)
+    assert re.search(f"Ended, not confirmed: {silent}", thread[-1])
+    assert [] == [word for word in ("🟢", "Resolved", "Recovered") if word in ended + "".join(thread)]
+
+
 def fires(port: int) -> bool:
     """Whether this Prometheus has an alert that fires."""
     answer = requests.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=2).json()["data"]["alerts"]

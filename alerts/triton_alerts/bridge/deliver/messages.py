@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -169,6 +170,8 @@ def _filter(matchers: Iterable[Matcher]) -> str:
 
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
 RESOLVED = "🟢"
+NOT_CONFIRMED = "⚪ Ended, not confirmed"
+"""Alertmanager ends the alerts that a dead Prometheus sends no more, whether or not their cause has ended."""
 WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
 
 
@@ -188,7 +191,7 @@ def headline(incident: Incident, *, state: bool = True) -> str:
     if not state:
         return title
     if not incident.open:
-        return f"{RESOLVED} Resolved: {title}"
+        return f"{NOT_CONFIRMED if _silence_of_prometheus(incident) else f'{RESOLVED} Resolved'}: {title}"
     dot = DOT[incident.severity]
     if incident.silenced:
         return f"{dot}🔕 {title}"
@@ -206,6 +209,9 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
     names = _alert_names(event)
     by = person(event.by) if event.by else ""
     tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
+    silence = _silence_of_prometheus(incident)
+    if silence and event.kind in ("resolved", "passed"):
+        return f"{NOT_CONFIRMED}{tier}: {names}. {silence}"
     return {
         "fired": f"also firing{tier}: {names}",
         "resolved": f"{RESOLVED} resolved{tier}: {names}",
@@ -239,17 +245,26 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     """Return the line about recovery: all alerts have resolved, or the model is ready on all its servers."""
     lasted = in_words(incident.ended_at - incident.since)
     thing = thing_of(incident.lead)
-    line = f"{RESOLVED} *Recovered* after {lasted}: " + (
-        f"{code(thing, 120)} is ready on all its servers."
-        if _serves_again(incident)
-        else f"all alerts about {code(thing, 120)} have resolved."
-    )
+    if silence := _silence_of_prometheus(incident):
+        line = f"{NOT_CONFIRMED}: {silence}."
+    else:
+        line = f"{RESOLVED} *Recovered* after {lasted}: " + (
+            f"{code(thing, 120)} is ready on all its servers."
+            if _serves_again(incident)
+            else f"all alerts about {code(thing, 120)} have resolved."
+        )
     if others is not None:
         line += f" {others} other incidents are open." if others > 1 else ""
         line += (
             " One other incident is open." if others == 1 else "" if others else " No other incident is open."
         )
     return line
+
+
+def _silence_of_prometheus(incident: Incident) -> str:
+    """Return since when Prometheus does not answer the bridge; empty where it does, or is not asked."""
+    since = incident.evidence and incident.evidence.prometheus_silent_since
+    return f"Prometheus does not answer since {datetime.fromtimestamp(since, UTC):%H:%M} UTC" if since else ""
 
 
 def _serves_again(incident: Incident) -> bool:
@@ -417,6 +432,9 @@ def _state_line(incident: Incident, now: float) -> str:
         lasted = in_words(incident.ended_at - incident.since)
         when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at)}: *{lasted}*"
     parts = [when, WORD[incident.severity], *_acknowledged(incident)]
+    silence = _silence_of_prometheus(incident)
+    if not incident.open and silence:
+        parts.append(silence)
     ended = len(incident.members) - len(incident.firing)
     if incident.open and ended:
         parts.append(f"{len(incident.firing)} firing, {ended} resolved")

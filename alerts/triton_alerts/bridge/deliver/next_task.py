@@ -79,22 +79,28 @@ def next_task(
             return False
         return True
 
+    def waits_for_evidence(delivery: Delivery) -> bool:
+        decided_at = _decided_at(delivery)
+        wait = decided_at + evidence_seconds - now if decided_at <= now else 0.0
+        if wait <= 0 or has_evidence(delivery):
+            return False
+        waits.append(wait)
+        return True
+
     posts = [each.delivery for each in digests if each.delivery.sending or not each.delivery.ts]
     for delivery in pending:
-        if delivery.sending:
+        if delivery.sending or (
+            delivery.wants_post
+            and (not threads or _has_turn(delivery, digests))
+            and not waits_for_evidence(delivery)
+        ):
             posts.append(delivery)
-        elif delivery.wants_post and (not threads or _has_turn(delivery, digests)):
-            decided_at = _decided_at(delivery)
-            wait = decided_at + evidence_seconds - now if decided_at <= now else 0.0
-            if wait > 0 and not has_evidence(delivery):
-                waits.append(wait)
-            else:
-                posts.append(delivery)
     posts = [each for each in posts if may_be_tried("post", each)]
     if posts and now >= pace.post_at:
         first = min(posts, key=_post_rank)
         return SendTask(_kind_of_post(first), first)
     edits = [each for each in pending if each.ts and each.version < each.newest and not each.sending]
+    edits = [each for each in edits if not waits_for_evidence(each)]
     for digest in digests:
         if digest.delivery.ts and pace.shown.get(digest.delivery.id) != digest.counts:
             wait = pace.edited.get(digest.delivery.id, 0.0) + DIGEST_EDIT_SECONDS - now

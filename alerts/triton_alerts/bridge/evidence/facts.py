@@ -58,6 +58,9 @@ AT_ONCE = 20
 WARNING_SECONDS = 60.0
 """Least time between two lines of the log about one source: in a storm it fails for many incidents a second."""
 
+PROMETHEUS = "prometheus"
+"""The source that queries Prometheus about every incident: where it fails, the end of an alert is not confirmed."""
+
 Source = Callable[[Incident], SourceFacts]
 
 log = logging.getLogger(__name__)
@@ -102,11 +105,13 @@ class Enricher:
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
         wait(asked.values(), EVIDENCE_TIMEOUT_SECONDS)
-        known = SourceFacts()
+        known, silent_since = SourceFacts(), None
         for name, future in asked.items():
             late = future.cancel() or not future.done()
             if fault := f"no answer within {EVIDENCE_TIMEOUT_SECONDS:g} s" if late else future.exception():
                 self.failed(name)
+                if name == PROMETHEUS:
+                    silent_since = now
                 if not 0 <= now - self._warned_at.get(name, -math.inf) < WARNING_SECONDS:
                     self._warned_at[name] = now
                     where = self.addresses.get(name, "no address")
@@ -115,7 +120,7 @@ class Enricher:
                     )
                 continue
             known = known.and_newer(future.result())
-        return Evidence.of(known, now)
+        return Evidence.of(known, now, silent_since)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -124,7 +129,10 @@ class Enricher:
 def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
     """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
-        evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at)
+        silent_since = evidence.prometheus_silent_since
+        if silent_since is not None:
+            silent_since = before.evidence.prometheus_silent_since or silent_since
+        evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at, silent_since)
     return before.model_copy(update={"evidence": evidence}), ()
 
 
@@ -242,7 +250,10 @@ def objective_budget(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.burning
-        return SourceFacts() if member is None else _budget_facts(prometheus, member)
+        if member is None:
+            prometheus.instant("vector(1)")  # only whether it answers
+            return SourceFacts()
+        return _budget_facts(prometheus, member)
 
     return ask
 

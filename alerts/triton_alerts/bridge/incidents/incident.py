@@ -204,11 +204,13 @@ class Evidence(SourceFacts, frozen=True):
     """Facts about the incident from all sources, as known at a time (Unix seconds)."""
 
     at: float
+    prometheus_silent_since: float | None = None
+    """Time of the first query that Prometheus did not answer; None: it answered the last one, or is not asked."""
 
     @classmethod
-    def of(cls, known: SourceFacts, at: float) -> Evidence:
+    def of(cls, known: SourceFacts, at: float, prometheus_silent_since: float | None = None) -> Evidence:
         """Return facts as known at a time."""
-        return cls(**(dict(known) | {"at": at}))
+        return cls(**(dict(known) | {"at": at, "prometheus_silent_since": prometheus_silent_since}))
 
 
 class Incident(BaseModel, frozen=True, populate_by_name=True):
