@@ -57,6 +57,11 @@ def test_every_verb_works_without_options(
                 *("--prometheus", prometheus),
             )
             assert "wrote objectives/proposed.yaml and tritonwatch.yaml" in wrote
+            empty = {"global": every}
+            with history.running(tmp_path / "empty", empty) as before_the_first_scrape:
+                nothing = ran("check", "--prometheus", before_the_first_scrape, code=1)
+                assert "Prometheus: has no series of any model" in nothing
+                assert "1 mistake\n" in nothing
             eventually(lambda: main(["check"]) == 0, "Prometheus does not know the model")
             assert "to write, check and load them: tritonwatch reload\n" in ran("status", code=1)
             ran("generate")
@@ -72,6 +77,14 @@ def test_every_verb_works_without_options(
                     path.unlink(missing_ok=True)
                 assert "Prometheus loaded them" in ran("reload")
             ran("generate")
+            assert "note:" not in ran("reload")
+            proposed = folder / "objectives" / "proposed.yaml"
+            as_proposed = proposed.read_text()
+            proposed.write_text(re.sub(r"threshold: \S+", "threshold: 1.37s", as_proposed))
+            assert re.search(
+                r"note: .*latency: indicator: echo.*has no bucket bound at the threshold", ran("reload")
+            )
+            proposed.write_text(as_proposed)
             assert "Prometheus loaded them" in ran("reload")
             eventually(lambda: main(["status"]) == 0, "no status")
             assert "readiness" in ran("status")

@@ -193,10 +193,14 @@ class _LiveFindings(NamedTuple):
 def _live_findings(
     prometheus: Prometheus, reading: ParsedObjectives, scrape_interval: float
 ) -> _LiveFindings:
+    models = access.models(prometheus) | _models_elsewhere(prometheus, reading)
+    if not models:
+        fix = "wait for the first scrape; if that does not help, its page /targets shows whether it scrapes an exporter"
+        return _LiveFindings(problems=[Problem("Prometheus", "has no series of any model", fix)])
     return _LiveFindings(
-        access.models(prometheus) | _models_elsewhere(prometheus, reading),
+        models,
         {source: access.models(prometheus, query) for source, query in hiding_models().items()},
-        [*_missing(prometheus, reading), *_unmeasured(prometheus, reading, scrape_interval)],
+        [*_missing(prometheus, reading), *unmeasured_objectives(prometheus, reading, scrape_interval)],
         [*_uncertain(prometheus, reading, scrape_interval), *_lost_histograms(prometheus)],
     )
 
@@ -286,7 +290,7 @@ def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Prob
                 break
 
 
-def _unmeasured(
+def unmeasured_objectives(
     prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float
 ) -> Iterator[Problem]:
     """Yield settings that leave an objective without data for models that have traffic."""

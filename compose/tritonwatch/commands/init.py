@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,10 +150,18 @@ def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
     requests, queues = counted.means(triton.REQUEST_DURATION_US), counted.means(triton.QUEUE_DURATION_US)
     origin = "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)"
     if args.prometheus:
-        with access.connect(args) as prometheus:
-            _add_percentiles(requests, prometheus, state.REQUEST_DURATION)
-            _add_percentiles(queues, prometheus, state.QUEUE_DURATION)
-        origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
+        try:
+            with access.connect(args) as prometheus:
+                _add_percentiles(requests, prometheus, state.REQUEST_DURATION)
+                _add_percentiles(queues, prometheus, state.QUEUE_DURATION)
+            origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
+        except ProblemsError as error:
+            if "prometheus" in args.flags:
+                raise
+            # The project file may name a Prometheus that is not started yet: `init` writes one that it has not seen.
+            print(
+                f"tritonwatch init: {error.problems[0]}; the {origin.split(',')[0]} are used", file=sys.stderr
+            )
     models = observed_models(index, configs, requests, queues, counted.sums[str(triton.REQUEST_FAILURE)])
     return propose(models, MeasurementSource(snapshot.triton_version, origin))
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,10 @@ import yaml
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault
+from triton_slo.objective.reading import read
 from tritonwatch import access, output
+from tritonwatch.arguments import objective_texts
+from tritonwatch.commands.check import unmeasured_objectives
 from tritonwatch.commands.generate import by_path, generated
 from tritonwatch.parser import declare
 from tritonwatch.project import Reloading
@@ -63,6 +67,14 @@ def run(args: argparse.Namespace) -> int:
         write_and_load(args.out, files, prometheus, alertmanager)
     servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
+    try:
+        with access.connect(args) as reader:
+            # Such as a new threshold, for which the exporter has no bucket yet.
+            objectives = read(objective_texts(args.objectives))
+            for gap in unmeasured_objectives(reader, objectives, args.scrape_interval):
+                print(f"note: {gap}", file=sys.stderr)
+    except ProblemsError as error:
+        print(f"note: not checked whether every objective has data: {error}", file=sys.stderr)
     return 0
 
 

@@ -152,7 +152,7 @@ def _urgency(alert: SloAlert) -> tuple[str, int, str, str]:
     return alert.state, names.severity_rank(alert.severity), alert.name, alert.tier
 
 
-def _moment_of(request: Request) -> Mapping[str, str]:
+def _moment_of(request: Request) -> Mapping[str, Any]:
     """Return the time in the address, also in words, and the address without it; no time if it cannot be read."""
     try:
         at = asked_time(request)
@@ -163,6 +163,7 @@ def _moment_of(request: Request) -> Mapping[str, str]:
         "at": "" if at is None else request.query_params[urls.TIME],
         "moment": "" if at is None else utc_text(at),
         "now_url": urls.address(request.url.path, other),
+        "other_parameters": tuple(other.items()),
     }
 
 
