@@ -44,8 +44,16 @@ from triton_exporter.exposition.write import (
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client
 from triton_exporter.http.server import Connections, Handler, Request, Response, routed
+from triton_exporter.lifecycle.readiness import readiness
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.lifecycle.views import FailureLog, ModelStates, ReachabilityLog, report, server_families
+from triton_exporter.lifecycle.views import (
+    FailureLog,
+    ModelStates,
+    ReachabilityLog,
+    phase,
+    report,
+    server_families,
+)
 from triton_exporter.processor_time import Pace
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
@@ -483,12 +491,15 @@ class Exporter:
 
     def pages(self) -> Handler:
         """Return the handler of the server's requests."""
-        landing = landing_page(self.settings.triton, ("/metrics", "/state", "/-/healthy", "/-/ready"))
+        landing = landing_page(
+            self.settings.triton, ("/metrics", "/state", "/ready", "/-/healthy", "/-/ready")
+        )
         return routed(
             {
                 "GET /": landing,
                 "GET /metrics": self.metrics,
                 "GET /state": self.state,
+                "GET /ready": self.triton_ready,
                 "GET /-/healthy": lambda _: Response(b"healthy\n"),
                 "GET /-/ready": self.ready,
             }
@@ -545,6 +556,18 @@ class Exporter:
         with self._lock:
             answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton)
         return compressed(json_page(answer), request.headers.get("accept-encoding", ""))
+
+    def triton_ready(self, request: Request) -> Response:
+        """Return whether Triton should get requests, for a readiness probe: 200, 503, or 400 over the query."""
+        reading = self._metrics_thread.last
+        try:
+            with self._lock:
+                lifecycle = self.model_states.lifecycle
+                shown = phase(lifecycle, metrics_answer=reading is not None and reading.up)
+                is_ready, text = readiness(lifecycle, request.query, shown, self._now())
+        except ValueError as error:
+            return Response(f"{error}\n".encode("utf-8", "replace"), status=400)
+        return Response(f"{text}\n".encode(), status=200 if is_ready else 503)
 
     def ready(self, request: Request) -> Response:
         """Return whether the exporter has polled Triton's API and metrics once, with any result."""

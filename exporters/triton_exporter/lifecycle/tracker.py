@@ -50,7 +50,7 @@ UNLOADED_SECONDS = 300.0
 """Time for which a model that left a running Triton is shown as unloaded: some scrapes, even slow ones."""
 
 _NEVER_POLLED = Snapshot(0.0, api_failure="refused")
-_LISTED_WITHOUT_VERSION = (
+LISTED_WITHOUT_VERSION = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (see Triton's log)"
 )
@@ -91,6 +91,8 @@ class Lifecycle:
     """Reason why a version that Triton calls ready fails, by Triton's metrics."""
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     """Reason why a version that Triton calls ready fails, by probes."""
+    unproven: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
+    """Reason why a version that should be probed is not known to work: no probe of it has worked yet."""
     probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
     """Number of failed probes of a version."""
     probe_errors: Mapping[ModelVersion, LastFailure] = field(default_factory=dict, init=False)
@@ -187,7 +189,7 @@ class Lifecycle:
         }
         removed = self._removed(snapshot, current.keys() | absent)
         missing = {
-            key: Claim("missing", reason=_LISTED_WITHOUT_VERSION if key.model in unversioned else NOT_LISTED)
+            key: Claim("missing", reason=LISTED_WITHOUT_VERSION if key.model in unversioned else NOT_LISTED)
             for key in absent
         }
         for key in absent:

@@ -128,10 +128,20 @@ class Prober:
                 for key, target in self._targets.items()
                 if target.last is not None and self._shown_by_probe(target, snapshot.at) == "fails"
             }
+            self._lifecycle.unproven = {key: why for key in ready if (why := self._unproven(key))}
             self._lifecycle.probe_failures = {key: target.failures for key, target in self._targets.items()}
             self._lifecycle.probe_errors = {
                 key: target.last_error for key, target in self._targets.items() if target.last_error
             }
+
+    def _unproven(self, key: ModelVersion) -> str:
+        """Return why no probe has shown that a version works; empty where one has, or where none is sent."""
+        target = self._targets.get(key)
+        if not self._settings.covers(key.model) or key in self._skipped or (target and target.proven):
+            return ""
+        if target is None or target.last is None:
+            return "no probe of it has ended yet"
+        return f"no probe of it has worked yet; the last ended with {target.last.result}: {target.last.text}"
 
     def _shown_by_probe(self, target: _Target, now: float) -> Literal["works", "fails", "nothing"]:
         """Return what the last probe shows of the model."""
