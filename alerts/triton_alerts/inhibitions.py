@@ -211,7 +211,7 @@ INHIBITIONS = (
     Inhibition(
         "An engine that hangs admits no request.",
         _alertname_matcher("TrtLlmEngineStuck"),
-        _alertname_matcher("TrtLlmKvCacheNearFull", "TrtLlmSlotsFull", "TrtLlmRequestsPaused"),
+        _alertname_matcher("LlmKvCacheNearFull", "TrtLlmSlotsFull", "LlmRequestsPaused"),
         _OF_A_VERSION,
     ),
     Inhibition(

@@ -13,7 +13,7 @@ from triton_dashboards.values import (
 )
 from triton_slo import signals
 from triton_slo.alert_settings import Tuning
-from triton_slo.signals import Age, Share, Signal
+from triton_slo.signals import Level, Share, Signal
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
@@ -92,7 +92,7 @@ def queue_share(tuning: Tuning, model: str = "") -> Display:
     return replace(SHARE, no_value="No traffic", thresholds=steps)
 
 
-def aged(signal: Age, no_value: str) -> Display:
+def aged(signal: Level, no_value: str) -> Display:
     """Return an age: orange from half of what the alert lets pass, red from where it fires."""
     half = None if signal.limit is None else signal.limit / 2
     return Display(

@@ -17,23 +17,26 @@ from triton_slo.objective.model import Objective
 UID_PREFIX = "triton-m-"
 TAG = "triton-per-model"
 """Tag of these dashboards. Hundreds of them in the menu, which has a tag of its own, would hide the others."""
-BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": ("ensemble",)}
+BACKEND_ROWS = {"vllm": ("language",), "tensorrtllm": ("language",), "ensemble": ("ensemble",)}
 """Backend or platform of a model -> rows that only such a model has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Facts about a model: its versions, its backend, and whether it caches."""
+    """Facts about a model: its versions, its backend, whether it caches, and whether it reports tokens."""
 
     name: str
     versions: tuple[str, ...] = ()
     backend: str = ""
     cached: bool = False
+    language: bool = False
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Keys of the rows that this model has beyond those of all."""
-        return (*BACKEND_ROWS.get(self.backend, ()), *(("cache",) if self.cached else ()))
+        found = {"language": self.language, "cache": self.cached}
+        rows = (*BACKEND_ROWS.get(self.backend, ()), *(row for row, is_there in found.items() if is_there))
+        return tuple(dict.fromkeys(rows))
 
 
 def uid(name: str) -> str:

@@ -57,24 +57,21 @@ class Share(Signal):
 
     part: Metric
     whole: Metric
-    part_matchers: tuple[str, ...] = ()
-    whole_matchers: tuple[str, ...] = ()
 
-    def expr(self, part: Reader, whole: Reader | None = None, on: str = "") -> str:
-        """Return the share; `on` is a matching clause for sides that differ in labels."""
-        divided = (whole or part)(self.whole, *self.whole_matchers)
-        return f"{part(self.part, *self.part_matchers)} / {on}({divided} > 0)"
+    def expr(self, part: Reader, whole: Reader | None = None) -> str:
+        """Return the share."""
+        return f"{part(self.part)} / ({(whole or part)(self.whole)} > 0)"
 
 
 @dataclass(frozen=True, slots=True)
-class Age(Signal):
-    """Seconds since a moment, or seconds as they are reported."""
+class Level(Signal):
+    """A value as it is reported, or the seconds since a moment."""
 
     metric: Metric
     is_moment: bool = False
 
     def expr(self, read: Reader) -> str:
-        """Return the age in seconds."""
+        """Return the value."""
         return f"time() - {read(self.metric)}" if self.is_moment else read(self.metric)
 
 
@@ -138,22 +135,19 @@ GPU_MEMORY = Share(
     gpu.MEMORY_USED,
     gpu.MEMORY_TOTAL,
 )
-KV_CACHE = Share(
-    "TrtLlmKvCacheNearFull",
+KV_CACHE = Level(
+    "LlmKvCacheNearFull",
     AlertThreshold(
         0.95,
         "share",
-        "share of the KV cache blocks in use while requests wait",
+        "share of the KV cache in use while requests wait",
         "The engine is meant to fill its cache; only with requests waiting, and no block free for the longest of "
         "them, is it too small.",
     ),
-    llm.TRTLLM_KV_CACHE,
-    llm.TRTLLM_KV_CACHE,
-    ('kv_cache_block_type="used"',),
-    ('kv_cache_block_type="max"',),
+    llm.KV_CACHE,
 )
 FIRST_TOKEN = Tail(
-    "VllmFirstTokenSlow",
+    "LlmFirstTokenSlow",
     AlertThreshold(
         2,
         "seconds",
@@ -161,11 +155,11 @@ FIRST_TOKEN = Tail(
         "In a dialogue a pause of one to two seconds is noticed, and a longer one interrupts it. Long prompts or "
         "offline work need a larger value: set it to what your users were promised.",
     ),
-    llm.VLLM_FIRST_TOKEN,
+    llm.FIRST_TOKEN,
     0.95,
 )
 OUTPUT_TOKEN = Tail(
-    "VllmOutputTokenSlow",
+    "LlmOutputTokenSlow",
     AlertThreshold(
         0.2,
         "seconds",
@@ -173,10 +167,10 @@ OUTPUT_TOKEN = Tail(
         "People read about 250 words a minute, which is some five to six tokens a second: from 200 ms a token on "
         "they wait for the text.",
     ),
-    llm.VLLM_OUTPUT_TOKEN,
+    llm.INTER_TOKEN,
     0.95,
 )
-GPU_DATA_AGE = Age(
+GPU_DATA_AGE = Level(
     "GpuDataStale",
     AlertThreshold(
         120.0,
@@ -187,7 +181,7 @@ GPU_DATA_AGE = Age(
     ),
     gpu.DATA_AGE,
 )
-EXPORTER_AGE = Age(
+EXPORTER_AGE = Level(
     "TritonExporterStale",
     AlertThreshold(
         120.0,
@@ -199,7 +193,7 @@ EXPORTER_AGE = Age(
     own.LAST_SUCCESS,
     is_moment=True,
 )
-UNDELIVERED_AGE = Age(
+UNDELIVERED_AGE = Level(
     "AlertBridgeDeliveryFailing",
     AlertThreshold(
         120.0,

@@ -249,13 +249,13 @@ class Fleet:
         for kind, values in (("active", np.minimum(rng.poisson(7.5, MINUTES + 1), 8)), ("max", 8)):
             self._add(llm.TRTLLM_REQUESTS, labels, values, request_type=kind)
         self._add(llm.TRTLLM_REQUESTS, labels, waiting, request_type="waiting")
-        for kind, blocks in (("used", noise(rng, 95, 3, 5)), ("max", 100)):
-            self._add(llm.TRTLLM_KV_CACHE, labels, blocks, kv_cache_block_type=kind)
+        self._add(llm.REQUESTS, labels, waiting, state="waiting")
+        self._add(llm.KV_CACHE, labels, noise(rng, 95, 3, 5) / 100)
         paused = rng.poisson(0.7, MINUTES + 1)
-        self._add(llm.TRTLLM_BATCHER, labels, paused, inflight_batcher_specific_metric="paused_requests")
+        self._add(llm.REQUESTS, labels, paused, state="paused")
         turns = rng.poisson(600, MINUTES + 1).cumsum()
         self._add(llm.TRTLLM_GENERAL, labels, turns, general_type="iteration_counter")
-        for metric, limit in ((llm.VLLM_FIRST_TOKEN, 2.0), (llm.VLLM_OUTPUT_TOKEN, 0.2)):
+        for metric, limit in ((llm.FIRST_TOKEN, 2.0), (llm.INTER_TOKEN, 0.2)):
             total = rng.poisson(60, MINUTES + 1)
             under = rng.binomial(total, 0.95)
             for bound, count in ((limit / 2, rng.binomial(under, 0.7)), (limit, under), (4 * limit, total)):

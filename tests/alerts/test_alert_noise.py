@@ -46,7 +46,7 @@ NOT_PLAYED = {
         *(models.MAX_QUEUE_DELAY, own.EXPECTED_FILE_VALID, own.LOG_READABLE, probe.REQUESTS),
         *(stack.AM_CONFIG_RELOADED, stack.COMPACTIONS_FAILED, stack.WAL_WRITES_FAILED),
         *(state.MODEL_LOAD_FAILURES, state.MODEL_NOT_READY_SINCE),
-        *(llm.VLLM_FIRST_TOKEN, llm.VLLM_OUTPUT_TOKEN),  # as native histograms; the classic ones are played
+        *(llm.FIRST_TOKEN, llm.INTER_TOKEN),  # as native histograms; the classic ones are played
     )
 }
 """Series of faults, and of options that the healthy fleet does not use."""

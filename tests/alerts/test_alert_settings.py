@@ -77,7 +77,7 @@ def tuned(**alerts: object) -> Options:
             "threshold: must be a share, and is nothing; write for example 99.5%",
         ),
         ("GpuDataStale", {"threshold": 120}, "write it with its unit, such as 100ms or 1h"),
-        ("VllmFirstTokenSlow", {"threshold": "2 s"}, "'2 s' is not a duration"),
+        ("LlmFirstTokenSlow", {"threshold": "2 s"}, "'2 s' is not a duration"),
         ("TritonServerDown", {"threshold": 2}, "this alert compares with no threshold"),
         (
             "TritonServerDown",

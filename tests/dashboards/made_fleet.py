@@ -282,36 +282,26 @@ def _llm(labels: Mapping[str, str], server: str, phase: float) -> Iterator[Serie
     for kind, value in (("active", 18.0), ("max", 64.0), ("scheduled", 17), ("context", 2), ("waiting", 3)):
         moving = _gauge(value) if kind == "max" else _gauge(lambda at, v=value: round(v * _wave(at, phase)))
         yield llm.TRTLLM_REQUESTS.name, {**trt, "request_type": kind}, moving
-    for kind, value in (("max", 4096), ("used", 2800), ("free", 1296), ("fraction", 0.68)):
-        yield (
-            llm.TRTLLM_KV_CACHE.name,
-            {**trt, "kv_cache_block_type": kind},
-            _gauge(lambda at, v=value: v * (0.95 + 0.05 * _wave(at, phase))),
-        )
-    for kind, value in (
-        ("generation_requests", 15.0),
-        ("total_context_tokens", 900.0),
-        ("paused_requests", 0),
-    ):
-        yield llm.TRTLLM_BATCHER.name, {**trt, "inflight_batcher_specific_metric": kind}, _gauge(value)
+    for state_of, value in (("running", 18.0), ("waiting", 3.0), ("paused", 0.0)):
+        yield llm.REQUESTS.name, {**trt, "state": state_of}, _gauge(value)
+    yield llm.KV_CACHE.name, trt, _gauge(lambda at: 0.68 * (0.95 + 0.05 * _wave(at, phase)))
     yield (
         llm.TRTLLM_GENERAL.name,
         {**trt, "general_type": "iteration_counter"},
         _counter(lambda at: 40 * _wave(at, phase), server),
     )
-    for kind, value in (("gpu", 6e10), ("cpu", 2e8), ("pinned", 1e8)):
-        yield llm.TRTLLM_MEMORY.name, {**trt, "memory_type": kind}, _gauge(value)
     vllm = {**labels, "model": "mistral-vllm", "version": "1"}
-    yield llm.VLLM_PROMPT_TOKENS.name, vllm, _counter(lambda at: 900 * _wave(at, phase), server)
-    yield llm.VLLM_GENERATION_TOKENS.name, vllm, _counter(lambda at: 420 * _wave(at, phase), server)
+    yield llm.PROMPT_TOKENS.name, vllm, _counter(lambda at: 900 * _wave(at, phase), server)
+    yield llm.GENERATION_TOKENS.name, vllm, _counter(lambda at: 420 * _wave(at, phase), server)
     rate: Callable[..., float] = lambda at: 3 * _wave(at, phase)  # noqa: E731
     bounds = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
-    yield from _histogram(llm.VLLM_FIRST_TOKEN, vllm, rate, server, 0.18, bounds)
-    yield from _histogram(llm.VLLM_OUTPUT_TOKEN, vllm, rate, server, 0.03, bounds)
-    yield from _histogram(llm.VLLM_E2E_LATENCY, vllm, rate, server, 3.4, bounds)
-    tokens = (8, 32, 128, 512, 2048, math.inf)
-    yield from _histogram(llm.VLLM_REQUEST_PROMPT_TOKENS, vllm, rate, server, 300, tokens)
-    yield from _histogram(llm.VLLM_REQUEST_GENERATION_TOKENS, vllm, rate, server, 140, tokens)
+    for which in (trt, vllm):
+        yield from _histogram(llm.FIRST_TOKEN, which, rate, server, 0.18, bounds)
+    yield from _histogram(llm.INTER_TOKEN, vllm, rate, server, 0.03, bounds)
+    yield from _histogram(llm.E2E, vllm, rate, server, 3.4, bounds)
+    yield llm.KV_CACHE.name, vllm, _gauge(0.4)
+    yield llm.REQUESTS.name, {**vllm, "state": "running"}, _gauge(6)
+    yield llm.PREEMPTIONS.name, vllm, _counter(lambda at: 0.1, server)
 
 
 def _gpu(server: str, uuid: str, phase: float) -> Iterator[Series]:

@@ -81,8 +81,8 @@ def test_no_number_is_invisible_where_an_objective_has_a_limit() -> None:
     ("facts", "there"),
     [
         (ModelFacts("a"), set()),
-        (ModelFacts("a", backend="vllm"), {"Language model (vLLM)"}),
-        (ModelFacts("a", backend="tensorrtllm"), {"Language model (TensorRT-LLM)"}),
+        (ModelFacts("a", backend="vllm"), {"Language model"}),
+        (ModelFacts("a", backend="python", language=True), {"Language model"}),
         (ModelFacts("a", backend="ensemble", cached=True), {"Ensemble steps", "Response cache"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Language models: TensorRT-LLM and vLLM behind Triton."""
+"""Language models: vLLM, TensorRT-LLM, and what NIM serves."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ _MODEL = ("instance", "model", "version")
 _ON = "on (instance, model, version)"
 
 
-def _requests(kind: str) -> str:
+def _slots(kind: str) -> str:
     return f'{llm.TRTLLM_REQUESTS}{{request_type="{kind}"}}'
 
 
-def _selected(metric: Metric, *matchers: str) -> str:
-    return f"{metric}{{{', '.join(matchers)}}}"
+_WAITING = f'{llm.REQUESTS}{{state="waiting"}}'
 
 
-def _mean_30m(metric: Metric, *matchers: str) -> str:
-    return f"avg_over_time({_selected(metric, *matchers)}[30m])"
+def _mean_30m(metric: Metric) -> str:
+    return f"avg_over_time({metric}[30m])"
 
 
 def _buckets(metric: Metric, window: str = "5m") -> str:
@@ -40,31 +39,32 @@ _llm_alert = partial(Alert, component="llm", labels=_MODEL)
 
 TENSORRT_LLM = (
     _llm_alert(
-        name="TrtLlmKvCacheNearFull",
+        name="LlmKvCacheNearFull",
         # A full cache without waiting requests is normal.
         expr=f"""\
-{signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} > $threshold
-and {_ON} {_requests("waiting")} > 0""",
+{signals.KV_CACHE.expr(str)} > $threshold
+and {_ON} {_WAITING} > 0""",
         until=f"""\
-{signals.KV_CACHE.expr(_mean_30m, on=f"{_ON} ")} > 0.9 * $threshold
-and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
+{signals.KV_CACHE.expr(_mean_30m)} > 0.9 * $threshold
+and {_ON} max_over_time({_WAITING}[30m]) > 0""",
         threshold=signals.KV_CACHE.threshold,
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
         summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full and requests wait",
-        description="{{ $value | humanizePercentage }} of the KV cache blocks of model {{ $labels.model }} "
+        description="{{ $value | humanizePercentage }} of the KV cache of model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} are in use while requests wait to be "
         "scheduled. The time to first token increases.",
-        action="Add replicas, or give the cache more memory (kv_cache_free_gpu_mem_fraction).",
+        action="Add replicas, or give the cache more memory (TensorRT-LLM: kv_cache_free_gpu_mem_fraction, "
+        "vLLM: gpu_memory_utilization).",
         silence="model, during a load test",
     ),
     _llm_alert(
         name="TrtLlmSlotsFull",
         expr=f"""\
-{_requests("active")} >= {_ON} ({_requests("max")} > 0)
-and {_ON} {_requests("waiting")} > 0""",
+{_slots("active")} >= {_ON} ({_slots("max")} > 0)
+and {_ON} {_slots("waiting")} > 0""",
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
@@ -78,9 +78,8 @@ and {_ON} {_requests("waiting")} > 0""",
         silence="model, during a load test",
     ),
     _llm_alert(
-        name="TrtLlmRequestsPaused",
-        expr="min without (inflight_batcher_specific_metric) (min_over_time("
-        f'{llm.TRTLLM_BATCHER}{{inflight_batcher_specific_metric="paused_requests"}}[10m])) > 0',
+        name="LlmRequestsPaused",
+        expr=f'min without (state) (min_over_time({llm.REQUESTS}{{state="paused"}}[10m])) > 0',
         severity="warning",
         for_="10m",
         keep_firing_for="10m",
@@ -88,7 +87,7 @@ and {_ON} {_requests("waiting")} > 0""",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it scheduled more "
         "requests than fit into the KV cache. For the users of these requests, the output stops.",
-        action="Use the scheduler policy guaranteed_no_evict, or give the KV cache more memory.",
+        action="TensorRT-LLM: use the scheduler policy guaranteed_no_evict. Or give the KV cache more memory.",
         silence="model, during a load test",
     ),
     _llm_alert(
@@ -96,7 +95,7 @@ and {_ON} {_requests("waiting")} > 0""",
         # The iteration counter is exposed as a gauge; it only grows while the engine turns.
         expr=f"""\
 min without (general_type) (changes({llm.TRTLLM_GENERAL}{{general_type="iteration_counter"}}[5m])) == 0
-and {_ON} {_requests("active")} > 0""",
+and {_ON} {_slots("active")} > 0""",
         severity="critical",
         for_="3m",
         keep_firing_for="2m",
@@ -111,7 +110,7 @@ and {_ON} {_requests("active")} > 0""",
 
 VLLM = (
     _llm_alert(
-        name="VllmFirstTokenSlow",
+        name="LlmFirstTokenSlow",
         expr=f"{signals.FIRST_TOKEN.expr(_buckets)} > $threshold",
         until=f"{signals.FIRST_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.FIRST_TOKEN.threshold,
@@ -126,7 +125,7 @@ VLLM = (
         silence="model, during a load test",
     ),
     _llm_alert(
-        name="VllmOutputTokenSlow",
+        name="LlmOutputTokenSlow",
         expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} > $threshold",
         until=f"{signals.OUTPUT_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.OUTPUT_TOKEN.threshold,

@@ -275,8 +275,8 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
     """Yield the alerts that cannot fire: Prometheus stores neither the classic nor the native histogram."""
     for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN):
         stored = " or ".join(f"count({name})" for name in (signal.metric.bucket, signal.metric))
-        if prometheus.instant(f"count({llm.VLLM_GENERATION_TOKENS}) unless ({stored})"):
-            reason = f"Prometheus stores other series of vLLM, but not {signal.metric}"
+        if prometheus.instant(f"count({llm.GENERATION_TOKENS}) unless ({stored})"):
+            reason = f"Prometheus stores other series of language models, but not {signal.metric}"
             yield Problem(signal.alert, reason, STORE_CLASSIC)
 
 

@@ -16,7 +16,7 @@ import requests
 from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.values import Dashboard
-from triton_exporter.catalogue import models, state
+from triton_exporter.catalogue import llm, models, state
 from triton_exporter.common.options import adder
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.artifact import Options
@@ -114,6 +114,8 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         samples += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
         caching = prometheus.instant(f"group by (model) ({models.RESPONSE_CACHE} == 1)")
         cached = {sample.labels["model"] for sample in caching}
+        speaking = prometheus.instant(f"group by (model) ({llm.GENERATION_TOKENS} or {llm.REQUESTS})")
+        language = {sample.labels["model"] for sample in speaking}
     versions: dict[str, set[str]] = {}
     backends: dict[str, str] = {}
     for sample in samples:
@@ -126,7 +128,9 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         reason = f"has no model: {models.INFO} and {state.MODEL_READY} have no series"
         raise ProblemsError(Problem(args.prometheus, reason, "let it scrape the exporter"))
     return [
-        per_model.ModelFacts(name, tuple(sorted(versions[name])), backends[name], name in cached)
+        per_model.ModelFacts(
+            name, tuple(sorted(versions[name])), backends[name], name in cached, name in language
+        )
         for name in sorted(versions)
     ]
 

@@ -84,108 +84,87 @@ def ensemble(view: View) -> tuple[Panel, ...]:
     )
 
 
-def vllm(view: View) -> tuple[Panel, ...]:
-    """Return panels of a vLLM model: times to the first token, between tokens and to the end, and throughput."""
-    none = "No vLLM series"
+def language(view: View) -> tuple[Panel, ...]:
+    """Return panels of a language model: how long its users wait, and what fills its engine."""
+    none = "No series of a language model"
 
-    def shown(metric: Metric) -> list[Query]:
-        return [Query(quantile(q, view.raw.histogram(metric)), f"p{q * 100:g}") for q in QUANTILES]
-
-    def tail(title: str, lead: str, signal: Tail) -> Panel:
+    def tail(title: str, lead: str, metric: Metric, signal: Tail | None = None) -> Panel:
+        queries = [Query(quantile(q, view.raw.histogram(metric)), f"p{q * 100:g}") for q in QUANTILES]
+        display = displays.SECONDS.when_empty(none)
+        if signal is None:
+            return TimeSeries(title, lead, queries, display)
         signal = view.signal(signal)
-        display = displays.warned(displays.SECONDS.when_empty(none), signal)
         described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
-        return TimeSeries(title, described, shown(signal.metric), display, limit_line=True)
+        return TimeSeries(title, described, queries, displays.warned(display, signal), limit_line=True)
 
+    kv_cache = view.signal(signals.KV_CACHE)
     return (
-        tail("Time to first token", "Time until the first token of a response.", signals.FIRST_TOKEN),
-        tail("Time per output token", "Time between two output tokens.", signals.OUTPUT_TOKEN),
+        tail(
+            "Time to first token",
+            "Time until the first token of a response.",
+            llm.FIRST_TOKEN,
+            signals.FIRST_TOKEN,
+        ),
+        tail("Inter-token latency", "Time between two output tokens.", llm.INTER_TOKEN, signals.OUTPUT_TOKEN),
+        tail("End to end", "Time until the last token of a response.", llm.E2E),
         TimeSeries(
             "Tokens",
             "Prompt tokens and generated tokens per second.",
             {
-                "generated": view.raw.rate(llm.VLLM_GENERATION_TOKENS),
-                "prompt": view.raw.rate(llm.VLLM_PROMPT_TOKENS),
+                "generated": view.raw.rate(llm.GENERATION_TOKENS),
+                "prompt": view.raw.rate(llm.PROMPT_TOKENS),
             },
             Display("count:tok/s", minimum=0, no_value=none),
-            reads=(llm.VLLM_PROMPT_TOKENS, llm.VLLM_GENERATION_TOKENS),
+            reads=(llm.PROMPT_TOKENS, llm.GENERATION_TOKENS),
         ),
-    )
-
-
-def tensorrt_llm(view: View) -> tuple[Panel, ...]:
-    """Return panels of the load of a TensorRT-LLM engine: requests by state, and KV cache."""
-    kv_cache = view.signal(signals.KV_CACHE)
-    none = "No TensorRT-LLM series"
-
-    def blocks(metric: Metric, *kind: str) -> str:
-        return total(view.chosen(metric, *kind), "instance")
-
-    return (
         TimeSeries(
             "Requests in the engine",
-            "Active and waiting requests, and the maximum number of active requests of the engine.",
-            {"{{request_type}}": total(view.chosen(llm.TRTLLM_REQUESTS), "request_type")},
-            displays.COUNT.when_empty(none),
+            "Running, waiting and paused requests. Preempted: requests a second that the engine takes out of "
+            "execution because its KV cache is full.",
+            {
+                "{{state}}": total(view.chosen(llm.REQUESTS), "state"),
+                "preempted/s": view.raw.rate(llm.PREEMPTIONS),
+            },
+            Display("short", minimum=0, no_value=none),
             legend="right",
             calcs=("lastNotNull",),
         ),
         TimeSeries(
             "KV cache used",
-            "Share of the KV cache blocks in use; at 1, new requests must wait. While requests wait, "
+            "Share of the KV cache in use; at 1, new requests must wait. While requests wait, "
             + fires(kv_cache),
-            {"{{instance}}": kv_cache.expr(blocks)},
+            {"{{instance}}": f"max by (instance) ({kv_cache.expr(view.chosen)})"},
             displays.warned(displays.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
     )
 
 
-def language(view: View) -> tuple[Panel, ...]:
-    """Return what matters first of a language model, whichever backend serves it; requests say little about it."""
-    none = "–"
-    raw, kv_cache = view.raw, view.signal(signals.KV_CACHE)
-    first_token, output_token = (
-        view.signal(signal) for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN)
-    )
-    first_response = quantile(0.95, raw.buckets(triton.FIRST_RESPONSE_MS))
+def first_screen(view: View) -> tuple[Panel, ...]:
+    """Return what matters first of a language model, whichever engine serves it; requests say little about it."""
+    kv_cache = view.signal(signals.KV_CACHE)
 
-    def blocks(metric: Metric, *kind: str) -> str:
-        return total(view.chosen(metric, *kind), "instance")
+    def stat(title: str, text: str, expr: str, display: Display) -> Panel:
+        return Stat(title, text, expr, replace(display, no_value="–"), width=6, height=3)
+
+    def tail(signal: Tail) -> tuple[str, Display]:
+        judged = displays.judged(displays.SECONDS, view.signal(signal))
+        return quantile(signal.level, view.raw.histogram(signal.metric)), judged
 
     return (
-        Stat(
-            "First token, p95",
-            "95 % of the responses began sooner. From vLLM, or from Triton's histogram of first responses.",
-            f"{quantile(0.95, raw.histogram(llm.VLLM_FIRST_TOKEN))} or ({first_response}) / 1000",
-            displays.judged(displays.SECONDS.when_empty(none), first_token),
-            width=6,
-            height=3,
-        ),
-        Stat(
-            "Further tokens, p95",
-            "95 % of the further tokens took less. From vLLM.",
-            quantile(0.95, raw.histogram(llm.VLLM_OUTPUT_TOKEN)),
-            displays.judged(displays.SECONDS.when_empty(none), output_token),
-            width=6,
-            height=3,
-        ),
-        Stat(
+        stat("First token, p95", "95 % of the responses began sooner.", *tail(signals.FIRST_TOKEN)),
+        stat("Further tokens, p95", "95 % of the further tokens took less.", *tail(signals.OUTPUT_TOKEN)),
+        stat(
             "Tokens per second",
             "Tokens generated per second.",
-            f"{raw.rate(llm.VLLM_GENERATION_TOKENS)} or {total(view.chosen.rate(llm.LLM_OUTPUT_TOKENS.sum))}",
-            Display("count:tok/s", minimum=0, no_value=none),
-            width=6,
-            height=3,
+            view.raw.rate(llm.GENERATION_TOKENS),
+            Display("count:tok/s", minimum=0),
         ),
-        Stat(
+        stat(
             "KV cache",
-            "Share of the KV cache blocks in use, on the fullest server; at 1, new requests must wait. From "
-            "TensorRT-LLM: vLLM does not export it through Triton.",
-            f"max({kv_cache.expr(blocks)})",
-            displays.judged(displays.SHARE.when_empty(none), kv_cache),
-            width=6,
-            height=3,
+            "Share of the KV cache in use, on the fullest server; at 1, new requests must wait.",
+            f"max({kv_cache.expr(view.chosen)})",
+            displays.judged(displays.SHARE, kv_cache),
         ),
     )
 
@@ -215,13 +194,9 @@ def first_response(view: View) -> tuple[Panel, ...]:
     )
 
 
-LANGUAGE = ("vllm", "tensorrtllm")
-"""Rows that only a language model has."""
-
 EXTRAS: Mapping[str, tuple[str, Callable[[View], tuple[Panel, ...]]]] = {
     "ensemble": ("Ensemble steps", ensemble),
-    "vllm": ("Language model (vLLM)", vllm),
-    "tensorrtllm": ("Language model (TensorRT-LLM)", tensorrt_llm),
+    "language": ("Language model", language),
     "cache": ("Response cache", cache),
     "histogram": ("First response (needs histogram_latencies)", first_response),
 }
@@ -258,11 +233,12 @@ def marks(view: View) -> tuple[Annotation, ...]:
 
 def rows(view: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
     """Return the rows of a model, `extras` among those that only some models have."""
-    speaks = any(key in extras for key in LANGUAGE)
-    first = [key for key in LANGUAGE if key in extras and view.name]
+    speaks = "language" in extras
+    first = ["language"] if speaks and view.name else []
     return (
         Row(
-            f"Is {name} healthy?", (*availability(view), *service(view), *(language(view) if speaks else ()))
+            f"Is {name} healthy?",
+            (*availability(view), *service(view), *(first_screen(view) if speaks else ())),
         ),
         *(Row(title, make(view)) for title, make in map(EXTRAS.__getitem__, first)),
         Row("Symptoms", symptoms(view)),

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import chain, product
 from typing import Any, Protocol, runtime_checkable
 
+from triton_exporter import language_models
 from triton_exporter.app.features import lifecycle_sources, optional_parts, triton_client
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
@@ -527,7 +528,8 @@ class Exporter:
             with self._lock:
                 # Parsed first, so that the page itself shows what was wrong with it.
                 relayed = page.render_relayed(self._metrics_thread.relay, reading, self._dropped)
-                after = page.render_own(self._after_reading(reading))
+                language = language_models.families(self._metrics_thread.relay.parse(reading))
+                after = page.render_own(chain(language, self._after_reading(reading)))
             yield relayed
             yield from after
             yield page.end

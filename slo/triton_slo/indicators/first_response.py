@@ -36,7 +36,7 @@ class FirstResponse(TimedIndicator):
     def edge(self, threshold: float) -> tuple[Metric, float]:
         """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
         if self.engine == "vllm":
-            return llm.VLLM_FIRST_TOKEN, threshold
+            return llm.FIRST_TOKEN, threshold
         return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:

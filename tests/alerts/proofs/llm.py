@@ -13,38 +13,36 @@ def _requests(kind: str) -> str:
     return series(llm.TRTLLM_REQUESTS, VERSION, request_type=kind)
 
 
-def _blocks(kind: str) -> str:
-    return series(llm.TRTLLM_KV_CACHE, VERSION, kv_cache_block_type=kind)
+_KV_CACHE = series(llm.KV_CACHE, VERSION)
+_WAITING = series(llm.REQUESTS, VERSION, state="waiting")
 
 
 def _buckets(metric: Metric, *bounds: tuple[str, str]) -> dict[str, str]:
     return {series(metric.bucket, VERSION, le=bound): values for bound, values in bounds}
 
 
-_PAUSED = series(llm.TRTLLM_BATCHER, VERSION, inflight_batcher_specific_metric="paused_requests")
+_PAUSED = series(llm.REQUESTS, VERSION, state="paused")
 _ITERATIONS = series(llm.TRTLLM_GENERAL, VERSION, general_type="iteration_counter")
-_FULL = {_blocks("used"): "99x80", _blocks("max"): "100x80", _requests("waiting"): "3x80"}
+_FULL = {_KV_CACHE: "0.99x80", _WAITING: "3x80"}
 _SLOTS = {_requests("active"): "8x80", _requests("max"): "8x80", _requests("waiting"): "3x80"}
 _STUCK = {_ITERATIONS: "0+10x20 200x60", _requests("active"): "4x80"}
-_SLOW_START = _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+10x80"), ("5", "0+100x80"), ("+Inf", "0+100x80"))
-_SLOW_TOKEN = _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+10x80"), ("0.5", "0+100x80"), ("+Inf", "0+100x80"))
+_SLOW_START = _buckets(llm.FIRST_TOKEN, ("1", "0+10x80"), ("5", "0+100x80"), ("+Inf", "0+100x80"))
+_SLOW_TOKEN = _buckets(llm.INTER_TOKEN, ("0.1", "0+10x80"), ("0.5", "0+100x80"), ("+Inf", "0+100x80"))
 
 PROOFS = (
     fires(
-        "TrtLlmKvCacheNearFull",
+        "LlmKvCacheNearFull",
         "fires when requests wait for a full cache",
         _FULL,
         "10m",
-        Fires(_ENGINE, "99%"),
+        Fires(VERSION, "99%"),
     ),
-    boundary("TrtLlmKvCacheNearFull", "is quiet before the ten minutes are over", _FULL, "9m45s"),
-    boundary(
-        "TrtLlmKvCacheNearFull", "is quiet at exactly 95 percent", _FULL | {_blocks("used"): "95x80"}, "15m"
-    ),
+    boundary("LlmKvCacheNearFull", "is quiet before the ten minutes are over", _FULL, "9m45s"),
+    boundary("LlmKvCacheNearFull", "is quiet at exactly 95 percent", _FULL | {_KV_CACHE: "0.95x80"}, "15m"),
     quiet(
-        "TrtLlmKvCacheNearFull",
+        "LlmKvCacheNearFull",
         "is quiet about a full cache with nobody waiting",
-        _FULL | {_requests("waiting"): "0x80"},
+        _FULL | {_WAITING: "0x80"},
         "15m",
     ),
     boundary("TrtLlmSlotsFull", "is quiet before the ten minutes are over", _SLOTS, "9m45s"),
@@ -58,14 +56,14 @@ PROOFS = (
     boundary("TrtLlmSlotsFull", "is quiet with one slot left", _SLOTS | {_requests("active"): "7x80"}, "15m"),
     quiet("TrtLlmSlotsFull", "is quiet when nobody waits", _SLOTS | {_requests("waiting"): "0x80"}, "15m"),
     fires(
-        "TrtLlmRequestsPaused",
+        "LlmRequestsPaused",
         "fires when requests stay paused",
         {_PAUSED: "2x100"},
         "12m",
         Fires(VERSION, "2"),
     ),
-    boundary("TrtLlmRequestsPaused", "is quiet before the ten minutes are over", {_PAUSED: "2x100"}, "9m45s"),
-    quiet("TrtLlmRequestsPaused", "is quiet about a short pause", {_PAUSED: "2x8 0 2x8 0x80"}, "16m"),
+    boundary("LlmRequestsPaused", "is quiet before the ten minutes are over", {_PAUSED: "2x100"}, "9m45s"),
+    quiet("LlmRequestsPaused", "is quiet about a short pause", {_PAUSED: "2x8 0 2x8 0x80"}, "16m"),
     fires(
         "TrtLlmEngineStuck",
         "fires when the engine makes no progress on its requests",
@@ -87,43 +85,43 @@ PROOFS = (
         "15m",
     ),
     fires(
-        "VllmFirstTokenSlow",
+        "LlmFirstTokenSlow",
         "fires when one in twenty waits 2 s or longer",
         _SLOW_START,
         "11m",
         Fires(VERSION, "4.778s"),
     ),
-    boundary("VllmFirstTokenSlow", "is quiet before the ten minutes are over", _SLOW_START, "10m"),
+    boundary("LlmFirstTokenSlow", "is quiet before the ten minutes are over", _SLOW_START, "10m"),
     quiet(
-        "VllmFirstTokenSlow",
+        "LlmFirstTokenSlow",
         "is quiet when all answer within a second",
-        _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+100x80"), ("+Inf", "0+100x80")),
+        _buckets(llm.FIRST_TOKEN, ("1", "0+100x80"), ("+Inf", "0+100x80")),
         "15m",
     ),
     reset(
-        "VllmFirstTokenSlow",
+        "LlmFirstTokenSlow",
         "is quiet when the counters begin again",
-        _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
+        _buckets(llm.FIRST_TOKEN, ("1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
         "15m",
     ),
     fires(
-        "VllmOutputTokenSlow",
+        "LlmOutputTokenSlow",
         "fires when tokens come slower than people read",
         _SLOW_TOKEN,
         "11m",
         Fires(VERSION, "477.8ms"),
     ),
-    boundary("VllmOutputTokenSlow", "is quiet before the ten minutes are over", _SLOW_TOKEN, "10m"),
+    boundary("LlmOutputTokenSlow", "is quiet before the ten minutes are over", _SLOW_TOKEN, "10m"),
     quiet(
-        "VllmOutputTokenSlow",
+        "LlmOutputTokenSlow",
         "is quiet at 100 ms",
-        _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+100x80"), ("+Inf", "0+100x80")),
+        _buckets(llm.INTER_TOKEN, ("0.1", "0+100x80"), ("+Inf", "0+100x80")),
         "15m",
     ),
     reset(
-        "VllmOutputTokenSlow",
+        "LlmOutputTokenSlow",
         "is quiet when the counters begin again",
-        _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
+        _buckets(llm.INTER_TOKEN, ("0.1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
         "15m",
     ),
 )

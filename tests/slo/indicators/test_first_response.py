@@ -51,8 +51,8 @@ def on_backend(name: str, backend: str) -> dict[str, str]:
 
 
 TOKENS = {
-    series(llm.VLLM_FIRST_TOKEN.bucket, "llm", le="0.25"): f"0+9{STEPS}",
-    series(llm.VLLM_FIRST_TOKEN.count, "llm"): f"0+9{STEPS}",
+    series(llm.FIRST_TOKEN.bucket, "llm", le="0.25"): f"0+9{STEPS}",
+    series(llm.FIRST_TOKEN.count, "llm"): f"0+9{STEPS}",
 }
 
 

@@ -64,10 +64,10 @@ def _page(requests: float) -> str:
             f"{sums}{{{who}}} {whole * 20_000}",
         ]
     lines += [
-        f"# TYPE {llm.VLLM_GENERATION_TOKENS} counter",
-        f"{llm.VLLM_GENERATION_TOKENS}{{{WHO}}} {whole}",
+        f"# TYPE {llm.GENERATION_TOKENS} counter",
+        f"{llm.GENERATION_TOKENS}{{{WHO}}} {whole}",
     ]
-    for tokens in (llm.VLLM_FIRST_TOKEN, llm.VLLM_OUTPUT_TOKEN):
+    for tokens in (llm.FIRST_TOKEN, llm.INTER_TOKEN):
         lines += [
             f"# TYPE {tokens} histogram",
             *(
@@ -182,7 +182,7 @@ def test_an_alert_on_a_histogram_fires_in_whichever_form_it_is_stored(
     servers: Mapping[str, str], mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first token takes 5 s; where Prometheus stores neither form, `check` names the alert and the setting."""
-    [alert] = [rule for rule in VLLM if rule.name == "VllmFirstTokenSlow"]
+    [alert] = [rule for rule in VLLM if rule.name == "LlmFirstTokenSlow"]
     expr = rule(alert, Options(time_scale=0.01, scrape_interval_seconds=1)).expr
     (tmp_path / "o.yaml").write_text("objectives: [{name: ready, target: 99%, indicator: readiness}]")
     _of_both(servers[mode], names.sli_error("1h") if mode in STORED else UNMEASURED)
@@ -195,7 +195,7 @@ def test_an_alert_on_a_histogram_fires_in_whichever_form_it_is_stored(
         assert (mode == "lost") == (not prometheus.instant(expr))
     main(["check", str(tmp_path / "o.yaml"), "--prometheus", servers[mode]])
 
-    assert (mode == "lost") == ("note: VllmFirstTokenSlow: " in capsys.readouterr().err)
+    assert (mode == "lost") == ("note: LlmFirstTokenSlow: " in capsys.readouterr().err)
 
 
 @pytest.mark.real
