@@ -30,6 +30,7 @@ VERBS: dict[str, str] = {
     "status": "show the status and the error budget of every objective",
     "web": "serve web pages: status, error budgets, causes of failures, alert conditions and incidents",
     "gate": "decide whether to promote, hold or roll back a release",
+    "advise": "say at what traffic each objective breaks, and which change of a configuration helps",
     "backtest": "replay past data and list the alerts that would have fired",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
     "mcp": "serve the Model Context Protocol to AI assistants (read-only)",

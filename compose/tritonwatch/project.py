@@ -376,6 +376,17 @@ class Replay(PrometheusAccess):
     """scrape interval of Prometheus (default: {default})"""
 
 
+class Advised(RequiredPrometheus):
+    """What advice is about."""
+
+    objectives: Annotated[Folder, Key("objectives")] = None
+    """folder of objectives (YAML) (default: the objectives that tritonwatch ships)"""
+    scrape_interval: Annotated[
+        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
+    ] = 15.0
+    """scrape interval of Prometheus (default: {default})"""
+
+
 class Checked(Replay, Files):
     """What is checked."""
 

@@ -13,6 +13,7 @@ from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion,
 
 _METRICS = (
     models.INFO,
+    models.SCHEDULER_INFO,
     models.MAX_BATCH_SIZE,
     models.INSTANCES,
     models.MAX_QUEUE_DELAY,
@@ -52,6 +53,19 @@ def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]
 
 def _described(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
     yield models.INFO, (config.backend, config.platform), 1
+    scheduler = (
+        "ensemble"
+        if config.is_ensemble
+        else "sequence"
+        if config.sequence_batching
+        else "dynamic"
+        if config.dynamic_batching
+        else "none"
+    )
+    preferred = ",".join(map(str, config.preferred_batch_sizes))
+    levels = str(config.priority_levels) if config.priority_levels else ""
+    limiter = "on" if config.rate_limiter else ""
+    yield models.SCHEDULER_INFO, (scheduler, preferred, levels, limiter), 1
     yield models.MAX_BATCH_SIZE, (), config.max_batch_size
     instances: Counter[tuple[str, str]] = Counter()
     for group in config.instance_groups:

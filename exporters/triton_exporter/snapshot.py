@@ -80,6 +80,9 @@ class ModelConfig:
     instance_groups: tuple[InstanceGroup, ...] = ()
     dynamic_batching: bool = False
     sequence_batching: bool = False
+    preferred_batch_sizes: tuple[int, ...] = ()
+    priority_levels: int = 0
+    rate_limiter: bool = False
     max_queue_delay_microseconds: int = 0
     queue: QueuePolicy = QueuePolicy()
     priority_queues: Mapping[int, QueuePolicy] = field(default_factory=dict)

@@ -25,6 +25,13 @@ def _statistic(
 INFO = _config(
     "triton_model_info", "Backend and platform of the model, always 1.", ("backend", "platform"), kind="info"
 )
+SCHEDULER_INFO = _config(
+    "triton_model_scheduler_info",
+    "How requests are put into executions, always 1: scheduler is none, dynamic, sequence or ensemble; the other "
+    "labels are empty where nothing is configured.",
+    ("scheduler", "preferred_batch_sizes", "priority_levels", "rate_limiter"),
+    kind="info",
+)
 MAX_BATCH_SIZE = _config(
     "triton_model_max_batch_size", "Largest batch the model takes; 0 when it does not batch."
 )

@@ -98,6 +98,12 @@ def parse_config(body: bytes) -> ModelConfig:
         instance_groups=tuple(_instance_group(group) for group in _object_list(config, "instance_group")),
         dynamic_batching="dynamic_batching" in config,
         sequence_batching="sequence_batching" in config,
+        preferred_batch_sizes=_integers(dynamic.get("preferred_batch_size")),
+        priority_levels=_integer(dynamic, "priority_levels"),
+        rate_limiter=any(
+            _object_list(_object(group, "rate_limiter"), "resources")
+            for group in _object_list(config, "instance_group")
+        ),
         max_queue_delay_microseconds=_integer(dynamic, "max_queue_delay_microseconds")
         or _integer(oldest, "max_queue_delay_microseconds"),
         queue=_queue_policy(_object(dynamic, "default_queue_policy")),
@@ -182,12 +188,11 @@ def _instance_group(group: dict[str, Any]) -> InstanceGroup:
 
 
 def _input(tensor: dict[str, Any]) -> InputTensor:
-    dims = tensor.get("dims")
     return InputTensor(
         _string(tensor, "name"),
         # The configuration has TYPE_STRING where requests have BYTES.
         _string(tensor, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
-        tuple(_as_integer(size) for size in dims) if isinstance(dims, list) else (),
+        _integers(tensor.get("dims")),
         tensor.get("optional") is True,
         tensor.get("is_shape_tensor") is True,
     )
@@ -234,6 +239,10 @@ def _string(value: dict[str, Any], name: str) -> str:
 def _integer(value: dict[str, Any], name: str) -> int:
     """Return a whole number; gRPC's JSON writes 64-bit ones as strings."""
     return _as_integer(value.get(name))
+
+
+def _integers(values: object) -> tuple[int, ...]:
+    return tuple(map(_as_integer, values)) if isinstance(values, list) else ()
 
 
 def _as_integer(value: object) -> int:

@@ -1,0 +1,170 @@
+"""`tritonwatch advise`: at what traffic each objective breaks, and which change of a configuration helps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
+from triton_exporter.common.problem import Problem, ProblemsError
+from triton_slo.advise.advice import CHANGEABLE, Advice, Promise, Signal, all_advice
+from triton_slo.advise.measured import Measured, read_models
+from triton_slo.advise.report import document, text
+from triton_slo.artifact import Options
+from triton_slo.backtest.history import NoSeriesError, fetch
+from triton_slo.indicators import Latency, Queue
+from triton_slo.objective.model import Objective
+from triton_slo.plan import Plan
+from triton_slo.prometheus import WARNS, Prometheus
+from tritonwatch import access, files
+from tritonwatch.arguments import add_at, add_group_filter, seconds
+from tritonwatch.objective_files import load
+from tritonwatch.parser import declare, did_you_mean
+from tritonwatch.project import Advised
+
+EXAMPLE = "tritonwatch advise --prometheus http://127.0.0.1:9090 --model classifier --if instances=2"
+OPTIONS = Advised
+EXIT_CODES = {
+    0: "printed, also where it is unknown",
+    1: "there is no data of such a model, a file has a mistake, or Prometheus did not respond",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    declare(parser, OPTIONS)
+    add = adder(parser.add_argument)
+    add_group_filter(parser, "advise on this model only (default: all)")
+    add(
+        "--if CHANGE",
+        f"predict this change of one or more of {', '.join(CHANGEABLE)}; such as "
+        "instances=2,max_batch_size=16",
+        _changed,
+        dest="changed",
+    )
+    add("--last DURATION", "length of the time that is measured (default: 1h)", seconds, default=3600.0)
+    add_at(add, "end of the time that is measured")
+    add("--json", "write JSON instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the advice."""
+    advice, messages = _advice(args)
+    for message in messages:
+        print(printable(f"tritonwatch advise: {message}"), file=sys.stderr)
+    if args.json:
+        print(json.dumps(document(advice), indent=2))
+    else:
+        print("\n\n".join("\n".join(map(printable, text(each).split("\n"))) for each in advice))
+    return 0
+
+
+def _advice(args: argparse.Namespace) -> tuple[tuple[Advice, ...], list[str]]:
+    """Return the advice, and messages for people."""
+    objectives = _objectives(args)
+    # A step of some scrapes holds enough of them, and an hour enough steps.
+    step = math.ceil(max(2 * args.scrape_interval, min(15.0, args.last / 60)))
+    end = (time.time() if args.at is None else args.at) // step * step
+    start = end - args.last // step * step
+    with access.connect(args) as prometheus:
+        models = read_models(prometheus, start, end, step, args.model)
+        if not models:
+            raise ProblemsError(Problem("", _no_models(prometheus, args)))
+        promises = _promises(prometheus, objectives, models, start, end, step)
+        messages = [f"{WARNS}{warning}" for warning in prometheus.warnings]
+    if not any(promises.values()):
+        names = ", ".join(sorted({measured.model for measured in models}))
+        fix = "give --objectives a folder with one of the kind queue or latency for it"
+        raise ProblemsError(Problem("", f"no objective on waits or latency concerns {names}", fix))
+    return all_advice(models, promises, args.changed), messages
+
+
+def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:
+    objectives = load(args.objectives or files.objectives())
+    known = {objective.name for objective in objectives}
+    if unknown := [name for name in args.objective if name not in known]:
+        raise ProblemsError(
+            *(
+                Problem(f"--objective {name}", f"is not an objective{did_you_mean(name, known)}")
+                for name in unknown
+            )
+        )
+    return tuple(
+        objective
+        for objective in objectives
+        if (not args.objective or objective.name in args.objective)
+        and isinstance(objective.indicator, Latency | Queue)
+        and not getattr(objective.indicator, "gateway", None)
+    )
+
+
+def _no_models(prometheus: Prometheus, args: argparse.Namespace) -> str:
+    known = access.models(prometheus)
+    if args.model and args.model not in known:
+        return f"Prometheus has no data of model {args.model}{did_you_mean(args.model, known)}"
+    which = f"model {args.model}" if args.model else "any model"
+    return f"Prometheus has no counters of {which} in the last {in_words(args.last)}"
+
+
+def _promises(
+    prometheus: Prometheus,
+    objectives: Sequence[Objective],
+    models: Sequence[Measured],
+    start: float,
+    end: float,
+    step: float,
+) -> dict[tuple[str, str], list[Promise]]:
+    """Return the objectives of each model version, with the share of good requests."""
+    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
+    for objective in objectives:
+        good = _good(prometheus, objective, start, end, step)
+        for measured in models:
+            limits = objective.resolve(measured.model, measured.version)
+            if limits is not None and limits[1] is not None:
+                signal: Signal = "queue" if isinstance(objective.indicator, Queue) else "latency"
+                key = measured.model, measured.version
+                promises[key].append(Promise(objective.name, signal, limits[0], limits[1], good.get(key)))
+    return promises
+
+
+def _good(
+    prometheus: Prometheus, objective: Objective, start: float, end: float, step: float
+) -> dict[tuple[str, str], float]:
+    try:
+        plan = Plan(objective, Options(scrape_interval_seconds=step))
+        history = fetch(prometheus, [plan], start, end, step, recorded=False)
+    except NoSeriesError:
+        return {}
+    shares = {}
+    for (_, model, version), bad, total in zip(history.keys, history.bad, history.total, strict=True):
+        events = float(total[total > 0].sum())
+        if events:
+            shares[model, version] = 1 - float(bad[total > 0].sum()) / events
+    return shares
+
+
+def _changed(text: str) -> dict[str, float]:
+    changed = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        name = name.strip()
+        if name not in CHANGEABLE:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is not one of {', '.join(CHANGEABLE)}{did_you_mean(name, CHANGEABLE)}"
+            )
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        least = 0 if name in ("delay_ms", "max_queue_size", "batching") else 1
+        if not least <= value <= 1_000_000 or (name != "delay_ms" and value != int(value)):
+            raise argparse.ArgumentTypeError(f"{part!r}: {number!r} is not a number of {least} or more")
+        changed[name] = value
+    return changed

@@ -1,0 +1,169 @@
+"""Advice as people read it, 80 columns wide, as JSON, and as a fragment of config.pbtxt."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from triton_exporter.common.duration import measured_text, time_text
+from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Range
+from triton_slo.advise.fit import Fit
+from triton_slo.advise.measured import Configuration
+from triton_slo.amounts import ratio
+
+_WIDTH = 80
+_VERBS = {"queue": "wait", "latency": "take"}
+
+
+def document(advice: Sequence[Advice]) -> dict[str, object]:
+    """Return what `--json` writes; rates are in requests a second, times in seconds."""
+    return {"advice": [_as_json(each) for each in advice]}
+
+
+def _as_json(advice: Advice) -> dict[str, object]:
+    whole = asdict(advice)
+    promise, configuration = whole.pop("promise"), whole.pop("configuration")
+    fragments = {change.name: fragment(advice, change) for change in advice.changes}
+    for change in whole["changes"]:
+        change["config_pbtxt"] = fragments[change["name"]]
+    headroom = None if advice.headroom is None else asdict(advice.headroom)
+    answers = {"holds": advice.holds, "headroom": headroom, "needs_change": advice.needs_change}
+    return {**promise, **answers, **whole, "configuration": configuration}
+
+
+def text(advice: Advice) -> str:
+    """Return the advice on one objective of one model version."""
+    promise = advice.promise
+    verb = _VERBS[promise.signal]
+    name = f"{advice.model} {advice.version}".strip()
+    lines = [f"{name}, {promise.slo}: {ratio(promise.target)} {verb} at most {time_text(promise.threshold)}"]
+    if promise.good is not None:
+        met = "held" if advice.holds else "was broken"
+        lines += _row("now", f"the objective {met}: {ratio(promise.good)} did")
+    if advice.unknown:
+        lines += _row("UNKNOWN", f"{advice.text} ({advice.unknown})")
+    if advice.fit is None or advice.breaks is None:
+        return "\n".join(lines)
+    lines += _row("traffic", _traffic(advice.fit))
+    lines += _row("breaks", _breaks(advice))
+    lines += _row("assumes", _assumes(advice.fit))
+    lines += _row("fit", _fit(advice.fit))
+    if advice.asked is not None:
+        lines += _row("asked", _change(advice.asked))
+    if not advice.needs_change:
+        lines += _row("advice", "No change needed.")
+    elif advice.changes:
+        for number, change in enumerate(advice.changes, 1):
+            lines += _row(f"change {number}", _change(change))
+        for change in advice.changes:
+            if snippet := fragment(advice, change):
+                lines += ["", snippet.rstrip()]
+    elif not advice.unknown:
+        lines += _row("advice", "None of the changes that can be predicted helps.")
+    return "\n".join(lines)
+
+
+def _row(word: str, told: str) -> list[str]:
+    return textwrap.wrap(
+        told,
+        _WIDTH,
+        initial_indent=f"  {word:<9} ",
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _traffic(fit: Fit) -> str:
+    on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
+    return f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy"
+
+
+def _breaks(advice: Advice) -> str:
+    assert advice.breaks is not None
+    assert advice.headroom is not None
+    room = advice.headroom
+    return f"{_at(advice.breaks)} requests/s: {_times(room)} the traffic of now"
+
+
+def _at(breaks: Range) -> str:
+    if breaks.least is None:
+        return f"at most at {rate(breaks.most)}"
+    between = f"{rate(breaks.least)} to {rate(breaks.most)}"
+    return (
+        f"between {between}" if breaks.estimate is None else f"at about {rate(breaks.estimate)} ({between})"
+    )
+
+
+def _times(room: Range) -> str:
+    if room.least is None:
+        return f"at most {room.most:.2g} times"
+    if room.estimate is None:
+        return f"{room.least:.2g} to {room.most:.2g} times"
+    return f"{room.estimate:.2g} times (at least {room.least:.2g})"
+
+
+def rate(requests: float | None) -> str:
+    """Return a rate in three digits."""
+    return "-" if requests is None else f"{requests:.0f}" if requests >= 100 else f"{requests:.3g}"
+
+
+def _assumes(fit: Fit) -> str:
+    service = fit.service
+    fixed = f"an execution takes {measured_text(service.fixed)}" if service.fixed else "an execution takes"
+    each = f"{measured_text(service.each)} a request" if service.each else ""
+    took = " + ".join(filter(None, (fixed, each))) if service.fixed else f"{fixed} {each}"
+    tail = ", a tail that counters do not show" if service.cv2 > HEAVY_CV2 else ""
+    come = "one by one" if fit.burst < 1.05 else f"{fit.burst:.2g} at a time"
+    return f"{took}, cv2 {service.cv2:.2g}{tail}; requests come {come}, independently"
+
+
+def _fit(fit: Fit) -> str:
+    dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
+    return (
+        f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled "
+        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}"
+    )
+
+
+def _change(change: Change) -> str:
+    note = f"; {change.note}" if change.note else ""
+    refused = f", {change.refused:.1%} refused" if change.refused else ""
+    return (
+        f"{change.name}: breaks {_at(change.breaks)}, p99 of the wait now {measured_text(change.wait_p99)}"
+        f"{refused}{note}"
+    )
+
+
+def fragment(advice: Advice, change: Change) -> str:
+    """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
+    lines = list(_fields(advice.configuration, change))
+    if not lines:
+        return ""
+    predicted = f"{advice.promise.slo} breaks {_at(change.breaks)} requests/s"
+    now = f" ({_at(advice.breaks)} without)" if advice.breaks is not None else ""
+    comment = textwrap.wrap(f"tritonwatch advise: {predicted}{now}", _WIDTH - 2)
+    return "\n".join([*(f"# {line}" for line in comment), *lines]) + "\n"
+
+
+def _fields(now: Configuration, change: Change) -> Iterator[str]:
+    what = change.what
+    if "instances" in what:
+        yield f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {what['instances']:.0f} }}]"
+    if "max_batch_size" in what:
+        yield f"max_batch_size: {what['max_batch_size']:.0f}"
+    if what.keys() & {"batching", "delay_ms", "max_queue_size"}:
+        yield (
+            f"dynamic_batching {{{_batching(now, what)} }}"
+            if what.get("batching", 1)
+            else "# no dynamic_batching"
+        )
+
+
+def _batching(now: Configuration, what: object) -> str:
+    assert isinstance(what, dict)
+    delay, limit = what.get("delay_ms", 1000 * now.delay), what.get("max_queue_size", now.limit)
+    return (f" max_queue_delay_microseconds: {1000 * delay:.0f}" if delay else "") + (
+        f" default_queue_policy {{ max_queue_size: {limit:.0f} }}" if limit else ""
+    )

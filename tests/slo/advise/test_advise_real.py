@@ -1,0 +1,104 @@
+"""Test `tritonwatch advise` on a real Triton: predict from light traffic, then send what was predicted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slo.advise.workload import plan, sending, write_model
+from support import history
+from support.exporter import exporting
+from support.triton import live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import models, triton
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
+from tritonwatch.cli import main
+from tritonwatch.local import TritonServer
+
+pytestmark = pytest.mark.real
+
+THRESHOLD = 0.1
+OBJECTIVES = "{name: answers, target: 95%, indicator: {kind: latency, threshold: 100ms}}\n"
+SECONDS = 25
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A Triton with three equal models, and the Prometheus that watches it."""
+
+    triton: TritonServer
+    prometheus: str
+    folder: Path
+
+    def send(self, rates: dict[str, float]) -> dict[str, float]:
+        """Send to each model at its rate; return the shares that were answered in time, as the clients saw it."""
+        with ExitStack() as stack:
+            clients = {
+                model: stack.enter_context(
+                    sending(self.triton.http_url, model, plan(rate, SECONDS, seed=3), self.folder)
+                )
+                for model, rate in rates.items()
+            }
+            answers = {model: client.wait() for model, client in clients.items()}
+        return {model: in_time(each) for model, each in answers.items()}
+
+
+def in_time(answers: Sequence[tuple[float, int, float]]) -> float:
+    return sum(status == 200 and took <= THRESHOLD for _, status, took in answers) / len(answers)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("advise")
+    (folder / "objectives").mkdir()
+    (folder / "objectives" / "o.yaml").write_text(OBJECTIVES)
+    for model in ("light", "below", "above"):
+        write_model(folder / "models", model, fixed=0.02)
+    with (
+        live_triton(folder / "models", folder) as server,
+        exporting(server.http_url, server.metrics_url) as exporter,
+        history.serve("", folder / "p", scrape=exporter.url.removeprefix("http://")) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        eventually(lambda: len(client.instant(f"{models.SCHEDULER_INFO}")) == 3, "not scraped")
+        yield Stack(server, url, folder)
+
+
+def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
+    stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From 18 requests/s: at 0.8 of the predicted rate 95 % are in time, at 1.25 of it they are not."""
+    stack.send({"light": 18.0})
+    with Prometheus(Access(stack.prometheus)) as client:
+        sent = len(plan(18.0, SECONDS, seed=3))
+        eventually(
+            lambda: client.instant(f'{triton.EXEC_COUNT}{{model="light"}} >= {sent}'), "not all counted"
+        )
+    at = time.time()
+    words = ["advise", "--prometheus", stack.prometheus, "--objectives", str(stack.folder / "objectives")]
+    words += ["--model", "light", "--scrape-interval", "1", "--last", f"{SECONDS}s", "--at", f"{at:.0f}"]
+
+    assert 0 == main([*words, "--json", "--if", "instances=2"])
+    [advice] = json.loads(capsys.readouterr().out)["advice"]
+    assert "" == advice["unknown"], advice
+    assert 0.0205 == pytest.approx(advice["fit"]["service"]["fixed"], abs=0.002)
+    assert 18 == pytest.approx(advice["fit"]["rate"], rel=0.15)
+    breaks = advice["breaks"]["estimate"]
+    assert 1.8 * breaks < advice["asked"]["breaks"]["estimate"] < 3 * breaks
+
+    assert 0 == main(words)
+    text = capsys.readouterr().out
+    assert "light 1, answers: 95.00% take at most 100ms" in text
+    assert f"breaks    at about {breaks:.3g}" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+    shares = stack.send({"below": 0.8 * breaks, "above": 1.25 * breaks})
+    assert shares["below"] >= 0.95
+    assert shares["above"] < 0.95
