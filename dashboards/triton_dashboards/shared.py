@@ -38,13 +38,13 @@ _VARIABLES = {
         # No value of its own for All: up of every other job would match, so Grafana lists the jobs.
         Variable("job", "Job", f'{state.UP}{{cluster=~"$cluster"}}', all_value=""),
         Variable("instance", "Server", _OF_JOB(state.UP)),
-        Variable("model", "Model", _OF_JOB(state.MODEL_READY)),
+        Variable("model", "Model", _OF_JOB(state.MODEL_STATE)),
     )
 }
 
-ONE_MODEL = Variable("model", "Model", _OF_INSTANCE(state.MODEL_READY), multi=False)
+ONE_MODEL = Variable("model", "Model", _OF_INSTANCE(state.MODEL_STATE), multi=False)
 GPU_UUID = Variable("gpu_uuid", "GPU", _OF_INSTANCE(gpu.INFO))
-VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_READY, 'model="$model"'))
+VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_STATE, 'model="$model"'))
 
 
 OBJECTIVE = (Variable("slo", "Objective", objectives.listed()),)

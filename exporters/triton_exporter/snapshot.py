@@ -138,8 +138,8 @@ class ModelStatistics:
 class Snapshot:
     """One poll of Triton at Unix time `at`; None means that Triton did not answer that part, or refused it.
 
-    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did;
-    `api_failure_text` has the details, if there are any.
+    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did,
+    and NO_API where there is none to ask; `api_failure_text` has the details, if there are any.
     """
 
     at: float
@@ -153,6 +153,9 @@ class Snapshot:
     ready_versions: Mapping[ModelVersion, bool] = field(default_factory=dict)
     api_failure_text: str = ""
 
+
+NO_API = "no_api"
+"""The `api_failure` of every poll of a Triton of which the operator named the metrics alone."""
 
 # The exporter's words for Triton's states: ModelReadyState in core's src/model_lifecycle.h.
 _STATES = {"READY": "ready", "LOADING": "loading", "UNLOADING": "unloading"}
@@ -221,7 +224,10 @@ _CHECKS = {
     "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
     "Triton runs, and the address in --triton",
 }
-_OTHERWISE = "another server answers there: check the address in --triton"
+_OTHERWISE = (
+    "another server answers there: check the address in --triton; where Triton has no API (an OpenAI front end without "
+    "--enable-kserve-frontends), give --triton-metrics alone"
+)
 
 
 def what_to_check(reason: str) -> str:

@@ -109,7 +109,7 @@ def exporting(
     certificates: Certificates | None = None,
     **settings: object,
 ) -> Iterator[RunningExporter]:
-    """Run an exporter for a server until the block ends; it polls every 0.25 s."""
+    """Run an exporter for a server until the block ends; it polls every 0.25 s. Without `triton_url`: metrics only."""
     defaults: dict[str, object] = {
         "gpu": "none",
         "sampling_interval": 0.2,
@@ -134,7 +134,9 @@ def exporting(
     if certificates:
         names = ("triton_ca_file", "triton_cert_file", "triton_key_file")
         defaults |= dict(zip(names, (certificates.ca, certificates.own, certificates.key), strict=True))
-    chosen = Settings(triton=triton_url, triton_metrics=metrics_url, **(defaults | settings))
+    if triton_url:
+        defaults["triton"] = triton_url
+    chosen = Settings(triton_metrics=metrics_url, **(defaults | settings))
     exporter = Exporter(chosen, parts)
     with served(Server("127.0.0.1", 0, exporter.pages(), connections=exporter.connections)) as server:
         exporter.start()

@@ -347,7 +347,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         "API is not live: its start failed, it is draining, stuck in shutdown, or its HTTP port is off or closed "
         "to the exporter.",
         action="Read the phase in the exporter's /state, and the end of Triton's log: if the shutdown hangs, kill "
-        "the process.",
+        "the process; if this Triton has no HTTP API, start the exporter without --triton.",
         silence="instance, during a planned shutdown",
     ),
     _server_alert(

@@ -11,11 +11,13 @@ import textwrap
 
 from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import DoctorSettings
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import Url, adder, parsed
+from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
-from triton_exporter.doctor.checks import examine
+from triton_exporter.doctor.checks import examine, requests_by_model
 from triton_exporter.doctor.finding import Finding, TritonFacts
+from triton_exporter.snapshot import NO_API
 from triton_slo.problem_words import count
 from tritonwatch.parser import declare
 
@@ -26,17 +28,10 @@ EXIT_CODES = {
 }
 
 
-class _Settings(DoctorSettings):
-    section = "exporter"
-
-    triton: Url
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    declare(parser, _Settings)
+    declare(parser, DoctorSettings)
     add(
         "--watch DURATION",
         "time for which Triton's traffic is observed (default: 2s)",
@@ -48,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    settings = _Settings.read(vars(args), os.environ)
+    settings = DoctorSettings.read(vars(args), os.environ)
     facts = gather(settings, args.watch)
     findings = examine(facts)
     if facts.is_other_server:
@@ -67,12 +62,13 @@ def run(args: argparse.Namespace) -> int:
 def _findings_text(facts: TritonFacts, findings: list[Finding]) -> str:
     version = facts.snapshot.triton_version or "of unknown version"
     models = len({entry.model for entry in facts.snapshot.index or ()})
-    answers = not facts.snapshot.api_failure
-    head = (
-        f"Triton {version} at {facts.url}, {count(models, 'model')}"
-        if answers
-        else f"No Triton answers at {facts.url}"
-    )
+    head = f"Triton {version} at {facts.url}, {count(models, 'model')}"
+    if facts.first is not None and facts.snapshot.api_failure in (NO_API, NOT_TRITON):
+        head = (
+            f"Triton's metrics at {facts.metrics_url}, {count(len(requests_by_model(facts.first)), 'model')}"
+        )
+    elif facts.snapshot.api_failure:
+        head = f"No Triton answers at {facts.url}"
     text = "\n".join([head, *(_paragraph(finding) for finding in findings)])
     return "\n".join(map(printable, text.split("\n")))
 

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ProblemsError(Problem("", f"cannot listen on {host}:{port}: {error.strerror}")) from error
     with server:
-        print(f"serving {server.url}/metrics for {settings.triton}", file=sys.stderr, flush=True)
+        print(f"serving {server.url}/metrics for {settings.address}", file=sys.stderr, flush=True)
         exporter.start()
         server.serve_until_signal()
     exporter.stop()

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,10 @@ from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import Form, Key, Options, Variable, adder, each, metrics_page, url
 from triton_exporter.common.problem import Problem, ProblemsError
+from triton_exporter.distribution.counters import version_of
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import fetch_metrics
-from triton_exporter.snapshot import IndexEntry, ModelConfig, Snapshot, what_to_check
+from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelVersion, Snapshot, what_to_check
 from triton_exporter.triton.poll import ApiPoller
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
@@ -54,16 +56,19 @@ class _Tritons(Options):
         Form("URL", repeated=True),
         Key("tritons"),
         Variable("TRITONWATCH_EXPORTER_TRITON"),
-    ]
+    ] = ()
     """URL of Triton's HTTP API, such as http://127.0.0.1:8000 (repeat for each Triton; default: the tritons of the
-    project file)"""
+    project file); where only the metrics can be reached, leave it out and give --triton-metrics"""
     triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
     """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
     same host)"""
 
     def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
         """Return what is wrong with the two together."""
-        if self.triton_metrics and len(self.triton_metrics) != len(self.triton):
+        if not (self.triton or self.triton_metrics):
+            fix = f"give --triton URL, or write it into {FILE} as tritons"
+            yield Problem("--triton", "is missing", fix)
+        if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
             reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
             yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")
 
@@ -98,10 +103,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
     tritons = _Tritons.read(vars(args), os.environ, args.project_file)
-    metrics = tritons.triton_metrics or (None,) * len(tritons.triton)
     each_access = [
         TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
-        for address, page in zip(tritons.triton, metrics, strict=True)
+        for address, page in zip_longest(tritons.triton, tritons.triton_metrics)
     ]
     fix = "choose another file, or replace it with --force"
     objectives = Files.read({}, os.environ, args.project_file).objectives
@@ -124,7 +128,9 @@ def run(args: argparse.Namespace) -> int:
     # A folder of objectives has no other files, so that the one for the project is never among them.
     if not out.is_absolute() and out.parent != Path() and not args.project_file.path.exists():
         address = args.prometheus or "http://127.0.0.1:9090"
-        targets = (f"- 127.0.0.1:{_EXPORTER_PORT + n}={triton}" for n, triton in enumerate(tritons.triton))
+        targets = (
+            f"- 127.0.0.1:{_EXPORTER_PORT + n}={triton.address}" for n, triton in enumerate(each_access)
+        )
         project = PROJECT.format(prometheus=address, tritons="\n".join(targets), objectives=out.parent)
         output.write_file(FILE, project)
         written, check = f"{out} and {FILE}", "tritonwatch check" + ("" if args.prometheus else " --offline")
@@ -136,14 +142,19 @@ def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
     index: list[IndexEntry] = []
     configs: dict[str, ModelConfig] = {}
     counted = _Counted()
+    version = ""
     for settings in tritons:
-        snapshot = _snapshot(settings)
-        index += snapshot.index or ()
-        configs |= {key.model: config for key, config in snapshot.configs.items()}
-        counted.add(settings)
+        if settings.triton:
+            snapshot = _snapshot(settings)
+            version = snapshot.triton_version
+            index += snapshot.index or ()
+            configs |= {key.model: config for key, config in snapshot.configs.items()}
+        seen = counted.add(settings)
+        if not settings.triton:
+            index += (IndexEntry(*key) for key in seen)
     if not index:
         place, fix = (
-            " and ".join(f"Triton at {settings.triton}" for settings in tritons),
+            " and ".join(f"Triton at {settings.address}" for settings in tritons),
             "load a model, then run init again",
         )
         raise ProblemsError(Problem(place, "lists no models", fix))
@@ -163,7 +174,8 @@ def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
                 f"tritonwatch init: {error.problems[0]}; the {origin.split(',')[0]} are used", file=sys.stderr
             )
     models = observed_models(index, configs, requests, queues, counted.sums[str(triton.REQUEST_FAILURE)])
-    return propose(models, MeasurementSource(snapshot.triton_version, origin))
+    has_api = any(settings.triton for settings in tritons)
+    return propose(models, MeasurementSource(version, origin, has_api))
 
 
 def _snapshot(settings: TritonAccess) -> Snapshot:
@@ -202,8 +214,8 @@ class _Counted:
     def __init__(self) -> None:
         self.sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
-    def add(self, settings: TritonAccess) -> None:
-        """Add the counters of one Triton. Raises ProblemsError if they cannot be read."""
+    def add(self, settings: TritonAccess) -> Sequence[ModelVersion]:
+        """Add the counters of one Triton, and return its models. Raises ProblemsError if they cannot be read."""
         client = triton_client(settings, settings.metrics_url)
         try:
             reading = fetch_metrics(client, "", time.time)
@@ -216,10 +228,13 @@ class _Counted:
                     f"Triton's metrics at {settings.metrics_url}", f"cannot be read ({reading.detail})", fix
                 )
             )
-        for family in parse(reading.body).families.values():
+        families = parse(reading.body).families
+        for family in families.values():
             for series, value in family.samples():
                 if series.labels.get("reason") != CANCELED:  # not a failure of the server
                     self.sums[series.name][series.labels.get("model", "")] += value
+        counted = families.get(str(triton.REQUEST_SUCCESS))
+        return sorted(set(filter(None, map(version_of, counted.series)))) if counted else ()
 
     def means(self, microseconds: Metric) -> dict[str, Timing]:
         """Return the mean time of a request by model."""

@@ -28,7 +28,7 @@ from triton_exporter.http.client import (
 from triton_exporter.lifecycle.triton_log import LogTail, standing_failures, start_failure
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
-from triton_exporter.triton.poll import ApiPoller
+from triton_exporter.triton.poll import ApiPoller, NoApi
 
 MAX_MODELS = 100
 """Models whose own trace setting is read: those with the most requests."""
@@ -55,10 +55,11 @@ def gather(settings: DoctorSettings, watch_seconds: float) -> TritonFacts:
     api = triton_client(settings, settings.triton)
     metrics = triton_client(settings, settings.metrics_url)
     with closing(api), closing(metrics):
-        snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
-        if snapshot.api_failure == NOT_TRITON:
-            return TritonFacts(settings.triton, settings.metrics_url, snapshot)
+        poller = ApiPoller(api, time.time, lambda _endpoint, _reason: None)
+        snapshot = (poller if settings.triton else NoApi(time.time)).poll()
         first, failure = _exposition(metrics)
+        if snapshot.api_failure == NOT_TRITON and first is None:
+            return TritonFacts(settings.address, settings.metrics_url, snapshot)
         started = time.monotonic()
         answers = _Answers({}, {}) if snapshot.api_failure else _ask(api)
         if first is not None:
@@ -67,7 +68,7 @@ def gather(settings: DoctorSettings, watch_seconds: float) -> TritonFacts:
         watched_seconds = time.monotonic() - started
         traces, model_traces = _trace_settings(api, None if snapshot.api_failure else second)
         return TritonFacts(
-            url=settings.triton,
+            url=settings.address,
             metrics_url=settings.metrics_url,
             snapshot=snapshot,
             statuses=answers.statuses,

@@ -51,13 +51,14 @@ from triton_exporter.lifecycle.views import (
     FailureLog,
     ModelStates,
     ReachabilityLog,
+    is_up,
     phase,
     report,
     server_families,
 )
 from triton_exporter.processor_time import Pace
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.triton.poll import ApiPoller
+from triton_exporter.triton.poll import ApiPoller, NoApi
 
 _LOG = logging.getLogger(__name__)
 
@@ -461,11 +462,12 @@ class Exporter:
         self._threads: list[threading.Thread] = []
         # One connection for each thread that polls.
         metrics = triton_client(settings, settings.metrics_url)
-        api = triton_client(settings, settings.triton)
         self._metrics_thread = MetricsThread(
             metrics, settings, self._parts, self._lock, self._count_failure, now
         )
-        self._poller = ApiPoller(api, now, self._count_failure)
+        self._poller: ApiPoller | NoApi = NoApi(now)
+        if settings.triton:
+            self._poller = ApiPoller(triton_client(settings, settings.triton), now, self._count_failure)
 
     def start(self) -> None:
         """Start the threads; returns at once."""
@@ -493,7 +495,7 @@ class Exporter:
     def pages(self) -> Handler:
         """Return the handler of the server's requests."""
         landing = landing_page(
-            self.settings.triton, ("/metrics", "/state", "/ready", "/-/healthy", "/-/ready")
+            self.settings.address, ("/metrics", "/state", "/ready", "/-/healthy", "/-/ready")
         )
         return routed(
             {
@@ -556,7 +558,7 @@ class Exporter:
     def state(self, request: Request) -> Response:
         """Return every model with its state, since when, and why."""
         with self._lock:
-            answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton)
+            answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.address)
         return compressed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def triton_ready(self, request: Request) -> Response:
@@ -578,8 +580,7 @@ class Exporter:
 
     def _after_reading(self, reading: Reading) -> Iterable[Family]:
         """Yield series about the reading and the requests to Triton."""
-        up = reading.up and self.model_states.lifecycle.snapshot.api_failure != state.NOT_TRITON
-        yield Family.single(state.UP, up)
+        yield Family.single(state.UP, is_up(self.model_states.lifecycle, reading))
         yield from self._metrics_thread.families()
         yield Family.single(own.STATE_STORED, self._state_file is not None and self._state_file.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)

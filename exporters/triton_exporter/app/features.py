@@ -67,7 +67,8 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
         if settings.trace_file is not None:
             parts.append(TraceFiles(settings.trace_file, mailbox))
         # How many requests Triton traces.
-        parts.append(TraceRate(triton_client(settings, settings.triton, MAX_SETTING_BYTES), mailbox))
+        if settings.triton:
+            parts.append(TraceRate(triton_client(settings, settings.triton, MAX_SETTING_BYTES), mailbox))
     return tuple(parts)
 
 

@@ -74,7 +74,8 @@ class TritonAccess(Options):
     section = "exporter"
 
     triton: Url = ""
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; where only the metrics can be reached, leave it out
+    and give --triton-metrics"""
     triton_metrics: MetricsUrl = ""
     """Triton's metrics endpoint, by default with the path /metrics (default: port 8002 of the same host)"""
     triton_headers_file: Annotated[Rare[HeadersFile], Variable("TRITON_HEADERS", has_content=True)] = Field(
@@ -92,6 +93,11 @@ class TritonAccess(Options):
     max_body_bytes: int = 64 * 1024 * 1024
 
     @property
+    def address(self) -> str:
+        """What a person knows this Triton by: the URL of its API, else of its metrics."""
+        return self.triton or self.triton_metrics
+
+    @property
     def metrics_url(self) -> str:
         """URL of Triton's metrics, by default on its port of the same host as its API."""
         host = urlsplit(self.triton).hostname or ""
@@ -104,9 +110,12 @@ class TritonAccess(Options):
         return Certificates(self.triton_ca_file, self.triton_cert_file, self.triton_key_file)
 
     def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
-        """Return what is wrong with the certificates."""
+        """Return what is wrong with the addresses and the certificates."""
+        if not (self.triton or self.triton_metrics):
+            fix = "give --triton URL, or --triton-metrics URL where only the metrics can be reached"
+            yield Problem("--triton", "is missing", fix)
         urls = self.triton, self.triton_metrics, getattr(self, "probe_grpc", "")
-        return _certificate_problems("triton", self.certificates, urls, places, "--triton")
+        yield from _certificate_problems("triton", self.certificates, urls, places, "--triton")
 
 
 class DoctorSettings(TritonAccess):
@@ -159,8 +168,6 @@ class Settings(DoctorSettings):
 
     section = "exporter"
 
-    triton: Url
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
     listen: Address = ("127.0.0.1", 9401)
     """address to serve /metrics on (default: {default})"""
     web_config: File = None
@@ -243,6 +250,9 @@ class Settings(DoctorSettings):
         if self.otlp_listen and not (self.otlp_allow_remote or is_loopback(self.otlp_listen[0])):
             reason = f"other machines can reach {self.otlp_listen[0]} and send forged traces"
             yield Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote")
+        for name in ("expect", "expect_file", "probe"):
+            if places.get(name) and not self.triton:
+                yield Problem(places[name], "needs Triton's API", "give --triton URL, or leave this out")
         if self.probe and importlib.util.find_spec("tritonclient") is None:
             yield Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'")
 

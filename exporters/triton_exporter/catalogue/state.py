@@ -69,7 +69,7 @@ UP = Metric(
 SERVER_LIVE = Metric(
     "triton_server_live",
     "gauge",
-    "1 when /v2/health/live answered 200, else 0.",
+    "1 when /v2/health/live answered 200, else 0; without --triton: 1 when the metrics answer.",
     source="HTTP API",
     caveat="Absent, like triton_server_ready, while metrics answer and the HTTP API never did: HTTP may be off.",
 )
@@ -88,7 +88,7 @@ MODEL_READY = Metric(
     _MODEL,
     source="repository index, health API, Triton's metrics and prober",
     caveat="Without --probe, a model of Triton up to 25.11 whose process has died is ready until 5 requests in "
-    "5 s or more have failed.",
+    "5 s or more have failed. Absent while only Triton's metrics are known, which do not say it.",
 )
 MODEL_STATE = Metric(
     "triton_model_state",
@@ -96,6 +96,7 @@ MODEL_STATE = Metric(
     "Lifecycle state of the model version: 1 for the current state, 0 for the others.",
     (*_MODEL, "state"),
     source="repository index",
+    caveat="While only Triton's metrics are known: ready for a minute after a successful request, else unknown.",
 )
 MODEL_EXPECTED = Metric(
     "triton_model_expected",

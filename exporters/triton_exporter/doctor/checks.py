@@ -10,15 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from triton_exporter.catalogue import Metric, triton
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.http.client import STATISTICS_PATH
-from triton_exporter.snapshot import ModelVersion, claims, what_to_check
+from triton_exporter.snapshot import NO_API, ModelVersion, claims, what_to_check
 from triton_exporter.tracing.trace_setting import TraceSetting
 
 TRUST = (
     "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
     "and --triton-key-file. The name in the URL must be in its certificate"
+)
+
+_OPENS_API = (
+    "Triton's OpenAI front end has one with --enable-kserve-frontends (port 8000 unless --kserve-http-port is "
+    "another), tritonserver with --allow-http=true (its default)."
 )
 
 # Which release first showed what; 2.48 is 24.07 and so on (NVIDIA's support matrix maps the numbers).
@@ -33,13 +39,32 @@ _SINCE = (
 def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
     """Report an API that does not answer, or not as Triton does."""
     failure = facts.snapshot.api_failure
-    if failure == "refused" and not facts.metrics_failure:
+    if failure == NO_API:
+        if not facts.metrics_failure:
+            yield Finding(
+                "advice",
+                "Only Triton's metrics are read",
+                "errors, latency and queue are measured. Which models are loaded or failed to load, and whether "
+                "they are ready, is not known: objectives of the kind readiness have no data.",
+                f"tritonwatch exporter --triton URL, if this Triton has an API. {_OPENS_API}",
+                "Triton's API has no authentication: let the exporter alone reach its port",
+            )
+    elif failure == NOT_TRITON and not facts.is_other_server:
         yield Finding(
             "problem",
             "Triton's metrics answer and its HTTP API does not",
-            f"nothing listens at {facts.url}: HTTP is off, or on another port, or this Triton is ending. Without "
-            "HTTP the exporter knows nothing of models, and whether the server is live.",
-            "--allow-http=true (the default), and in --triton the port of --http-port",
+            f"{facts.url}: {facts.snapshot.api_failure_text}: a front end of Triton without the KServe API answers "
+            "there, or another server. Of models, only what the metrics show is known.",
+            f"{_OPENS_API} Without an API, leave --triton out and give --triton-metrics alone.",
+        )
+    elif failure == "refused" and not facts.metrics_failure:
+        yield Finding(
+            "problem",
+            "Triton's metrics answer and its HTTP API does not",
+            f"nothing listens at {facts.url}: HTTP is off, or on another port, or this Triton is ending. Of models, "
+            "only what the metrics show is known.",
+            "--allow-http=true (the default), and in --triton the port of --http-port. Without an API, leave "
+            "--triton out and give --triton-metrics alone.",
             "Triton has no authentication: let the exporter alone reach that port (--http-address)",
         )
     elif failure == "refused":
@@ -424,9 +449,10 @@ def examine(facts: TritonFacts) -> list[Finding]:
     if facts.is_other_server:
         checks: tuple[Check, ...] = (check_reachable,)
     elif facts.snapshot.api_failure:
-        # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
-        # A dcgm-exporter answers for itself.
-        checks = (check_reachable, check_metrics, _check_gpus)
+        # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about,
+        # unless they alone were named. A dcgm-exporter answers for itself.
+        of_metrics = (check_default_buckets, check_summaries) if facts.snapshot.api_failure == NO_API else ()
+        checks = (check_reachable, check_metrics, *of_metrics, _check_gpus)
     else:
         checks = CHECKS
     findings = [finding for check in checks for finding in check(facts)]

@@ -69,8 +69,8 @@ class TritonFacts:
 
     @property
     def is_other_server(self) -> bool:
-        """True if another server than Triton answers."""
-        return self.snapshot.api_failure == NOT_TRITON
+        """True if another server than Triton answers, and no metrics of Triton do."""
+        return self.snapshot.api_failure == NOT_TRITON and self.first is None
 
     def has(self, metric: Metric) -> bool:
         """Return whether Triton shows this family."""

@@ -44,6 +44,12 @@ def next_load_time(before: LoadTime, was: str, state: str, at: float) -> LoadTim
 
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
+_SERVES = Claim("ready", ready=True, reason="its requests succeed", source="metrics")
+_NO_SUCCESS = Claim(
+    "unknown", reason="only metrics are read, and no request succeeded lately", source="metrics"
+)
+SERVES_SECONDS = 60.0
+"""Time after the last successful request for which a model counts as ready, where only metrics are read."""
 FIRST_LOAD_SECONDS = 600.0
 """Least time after which a load that does not end is no first load any more."""
 UNLOADED_SECONDS = 300.0
@@ -99,6 +105,8 @@ class Lifecycle:
     """The last failed probe of a version: its result and the answer."""
     request_errors: Mapping[str, LastFailure] = field(default_factory=dict, init=False)
     """The exception of the last failed request of each Python model, by Triton's log."""
+    succeeded: Mapping[ModelVersion, float] | None = field(default=None, init=False)
+    """The versions in Triton's metrics, and when a request of each last succeeded (Unix seconds; 0: not seen)."""
     was_live: bool = field(default=False, init=False)
     has_closed: bool = field(default=False, init=False)
     """Whether its port was closed since it was last live."""
@@ -112,6 +120,11 @@ class Lifecycle:
     _slowest_load: float = field(default=0.0, init=False)  # seconds
     _settled: object = field(default=None, init=False)
     """What the last poll showed, if to take it in once more changes nothing, whenever that is; else None."""
+
+    @property
+    def metrics_only(self) -> bool:
+        """True if all that is known comes from Triton's metrics: no API has answered so far."""
+        return bool(self.snapshot.api_failure) and self.succeeded is not None and not self._polled
 
     @property
     def revision(self) -> int:
@@ -141,7 +154,7 @@ class Lifecycle:
         if shown == self._settled and self.load_failures.observe_same(snapshot.at):
             return
         current = self._current_claims(snapshot)
-        wanted = self._wanted(current)
+        wanted = set() if self.metrics_only else self._wanted(current)
         records = {
             key: self._next_record(key, claim, snapshot.at, wanted=key in wanted)
             for key, claim in current.items()
@@ -171,6 +184,11 @@ class Lifecycle:
 
     def _current_claims(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
+            if self.metrics_only:
+                return {
+                    key: _SERVES if snapshot.at - at <= SERVES_SECONDS else _NO_SUCCESS
+                    for key, at in (self.succeeded or {}).items()
+                }
             return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)
         current |= self._unanswered(snapshot, current)
@@ -274,7 +292,9 @@ class Lifecycle:
 
     def _next_record(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
-        requested = _load_requested(before, claim) or key.model in self.load_failures.not_serving
+        requested = not self.metrics_only and (
+            _load_requested(before, claim) or key.model in self.load_failures.not_serving
+        )
         # An attempt that was not counted yet: the last poll was answered and showed another state, or another text.
         is_new = (
             before is None
@@ -381,9 +401,13 @@ class BackendFailures:
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
         families = exposition.families
+        worked = self._worked.update(families.get(triton.REQUEST_SUCCESS.name), complete=True)
+        before = self._lifecycle.succeeded or {}
+        self._lifecycle.succeeded = {
+            key: now if count else before.get(key, 0.0) for key, count in worked.items()
+        }
         if not families.keys() >= self.observed:
             return
-        worked = self._worked.update(families[triton.REQUEST_SUCCESS.name], complete=True)
         failed = self._failed.update(families[triton.REQUEST_FAILURE.name], complete=True)
         for key in [key for key in self._rows if worked.get(key)]:
             del self._rows[key]

@@ -16,7 +16,7 @@ from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family
 from triton_exporter.lifecycle.load_failures import LastFailure, classify
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
-from triton_exporter.snapshot import ModelVersion, Snapshot, what_to_check
+from triton_exporter.snapshot import NO_API, ModelVersion, Snapshot, what_to_check
 
 AT_ZERO_SECONDS = 15.0
 """Time for which a failure counter stays at 0 after it first appears, unless Prometheus has taken the 0 before: a
@@ -60,8 +60,10 @@ class ModelStates:
         lifecycle = self.lifecycle
         records = sorted(lifecycle.records.items())
         expected = lifecycle.expected_models()
+        # Of a model of which only the metrics are known, nobody can say that it should serve and does not.
+        known = [] if lifecycle.metrics_only else records
         families = [
-            _cached_family(state.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
+            _cached_family(state.MODEL_READY, ((key, record.claim.ready) for key, record in known)),
             _cached_family(
                 state.MODEL_STATE,
                 (
@@ -72,7 +74,7 @@ class ModelStates:
             ),
             _cached_family(
                 state.MODEL_EXPECTED,
-                (((model,), model in expected) for model in sorted({key.model for key, _ in records})),
+                (((model,), model in expected) for model in sorted({key.model for key, _ in known})),
             ),
             _cached_family(state.MODEL_LOAD_FAILURES, self._failures(lifecycle.load_failures.counts)),
             _cached_family(
@@ -115,19 +117,20 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
     """Return what /state answers; times are ISO 8601 in UTC."""
     expected = lifecycle.expected_models()
     snapshot = lifecycle.snapshot
+    shown = phase(lifecycle, metrics_answer=reading is not None and reading.up)
     return {
         "triton": {
             "url": triton_url,
             "version": snapshot.triton_version,
             "looked_at": _rfc3339_or_none(snapshot.at),
-            "up": reading is not None and reading.up and snapshot.api_failure != NOT_TRITON,
+            "up": reading is not None and is_up(lifecycle, reading),
             "metrics_failure": reading.reason if reading is not None else "",
             "metrics_failure_text": reading.detail[:MAX_TEXT] if reading is not None else "",
-            "live": snapshot.live,
+            "live": snapshot.live or shown == METRICS_ONLY,
             "ready": snapshot.ready,
             "api_failure": snapshot.api_failure,
             "api_failure_text": snapshot.api_failure_text[:MAX_TEXT],
-            "phase": phase(lifecycle, metrics_answer=reading is not None and reading.up),
+            "phase": shown,
             "start_failure": "" if snapshot.live else lifecycle.start_failure[:MAX_TEXT],
         },
         "models": [
@@ -140,11 +143,21 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
 def server_families(lifecycle: Lifecycle, reading: Reading | None) -> Iterable[Family]:
     """Yield whether the server is live and ready, as far as it is known."""
     snapshot = lifecycle.snapshot
-    known = phase(lifecycle, metrics_answer=reading is None or reading.up) != "unknown"
-    yield Family.of(state.SERVER_LIVE, [((), snapshot.live)] if known else [])
+    shown = phase(lifecycle, metrics_answer=reading is None or reading.up)
+    known = shown != "unknown"
+    yield Family.of(state.SERVER_LIVE, [((), snapshot.live or shown == METRICS_ONLY)] if known else [])
     yield Family.of(
         state.SERVER_READY, [((), snapshot.ready)] if known and snapshot.ready is not None else []
     )
+
+
+def is_up(lifecycle: Lifecycle, reading: Reading) -> bool:
+    """Return whether a Triton answers at the address of the metrics, and not another server at that of its API."""
+    return reading.up and phase(lifecycle, metrics_answer=True) != OTHER_SERVER
+
+
+METRICS_ONLY = "metrics only"
+OTHER_SERVER = "not Triton"
 
 
 def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
@@ -158,9 +171,12 @@ def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
         if not lifecycle.snapshot.live:
             return "draining" if lifecycle.was_live and not lifecycle.has_closed else "failed to start"
         return "serving" if metrics_answer else "serving, metrics do not answer"
-    if failure == NOT_TRITON:
-        return "not Triton"
-    if failure in ("refused", "bad_response") and metrics_answer:
+    if failure == NO_API:
+        return METRICS_ONLY if metrics_answer else "down or starting"
+    # A front end of Triton without the KServe API (OpenAI's) has the metrics, and 404 for all of /v2.
+    if failure == NOT_TRITON and not (metrics_answer and not lifecycle.was_live):
+        return OTHER_SERVER
+    if failure in ("refused", "bad_response", NOT_TRITON) and metrics_answer:
         return "draining" if lifecycle.was_live else "unknown"
     if failure == "refused":
         return "down or starting"
@@ -250,7 +266,7 @@ class ReachabilityLog:
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Write whether this poll was answered, if the last one was not, or the other way round."""
         before, self._answered = self._answered, not snapshot.api_failure
-        if self._answered == before:
+        if self._answered == before or snapshot.api_failure == NO_API:
             return
         if snapshot.api_failure:
             check = what_to_check(snapshot.api_failure)

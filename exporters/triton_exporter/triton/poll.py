@@ -32,6 +32,7 @@ from triton_exporter.http.client import (
     model_path,
 )
 from triton_exporter.snapshot import (
+    NO_API,
     BatchStatistics,
     EnsembleStep,
     IndexEntry,
@@ -586,6 +587,18 @@ class ApiPoller:
         if body != self._read_statistics[0]:
             self._read_statistics = body, parse_statistics(body)
         return self._read_statistics[1]
+
+
+@dataclass
+class NoApi:
+    """In place of the poller where the operator named the metrics alone."""
+
+    now: Callable[[], float]
+    pause_seconds: float = field(default=5.0, init=False)  # what is known moves with the metrics alone
+
+    def poll(self) -> Snapshot:
+        """Return that there is no API."""
+        return Snapshot(self.now(), api_failure=NO_API, ready=None)
 
 
 def _is_refused(answer: Answer | str) -> bool:

@@ -115,6 +115,10 @@ WRONG_SETTINGS = {
         "the vLLM backend exports no histogram of its first tokens",
         f"run Triton {_VLLM_NEEDS}; or choose by `models` those that export it",
     ),
+    "no_api": (
+        "the exporter reads only Triton's metrics, which do not say whether a model is ready",
+        "give the exporter --triton (`tritonwatch doctor` says how); or choose by `models` those of servers with an API",
+    ),
 }
 """Reason for not knowing -> what is wrong, and what to change."""
 

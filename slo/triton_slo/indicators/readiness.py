@@ -5,7 +5,7 @@ A server should have a model ready when the exporter expects it, and it is neith
 unloaded. The first load of a model does not count: it is a deployment, no service is interrupted, and a model that
 takes minutes to load would page at each deployment. But where the model was served in the last hour and is ready
 nowhere now, its only server was replaced, and its load counts. A server whose state is `unknown`, because Triton
-cannot be polled, counts as not ready.
+cannot be polled, counts as not ready. Where only Triton's metrics are read, readiness has no data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
-from triton_slo.indicators.indicator import Indicator, Measure, Scope
+from triton_slo.indicators.histograms import WRONG_SETTINGS
+from triton_slo.indicators.indicator import Indicator, Measure, Scope, WrongSetting
 from triton_slo.promql import Matchers, by, on
 
 _MEANT = 'state!~"unloaded|unloading"'
@@ -59,11 +60,17 @@ class Readiness(Indicator):
             f"    unless {scope.on} (max_over_time({state.MODEL_READY}{scope.matchers}[1h]) == 1 unless "
             f"{scope.on} {ready})\n"
             f"  )\n"
-            f") or 0 * group {scope.by} ({state.MODEL_STATE}{scope.matchers})"
+            f") or 0 * group {scope.by} ({state.MODEL_READY}{scope.matchers})"
         )
         every = f"group {by(server)} ({ready})"
-        presence = scope.present(state.MODEL_STATE)
-        return Measure(not_ready, every, sources=((presence, "state"),))
+        presence = scope.present(state.MODEL_READY)
+        metrics_only = f"({scope.present(state.MODEL_STATE)} unless {scope.on} {presence}) == 1"
+        return Measure(
+            not_ready,
+            every,
+            sources=((presence, "state"),),
+            wrong_settings=(WrongSetting("no_api", metrics_only, *WRONG_SETTINGS["no_api"]),),
+        )
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:

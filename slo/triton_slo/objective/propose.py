@@ -82,6 +82,8 @@ class MeasurementSource:
 
     triton_version: str = ""
     latencies: str = "no measurements"
+    has_api: bool = True
+    """Whether anything but Triton's metrics was read: without, nobody knows which model is ready."""
 
 
 def round_up(seconds: float) -> float:
@@ -99,7 +101,7 @@ def propose(models: Sequence[ObservedModel], source: MeasurementSource) -> str:
             [
                 *_head_lines(models, source),
                 "objectives:",
-                *_readiness_lines(models),
+                *(_readiness_lines(models) if source.has_api else _NO_READINESS),
                 *_errors_lines(models),
                 *_latency_lines(models),
                 *_queue_lines(models),
@@ -128,6 +130,11 @@ def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> I
     yield f"# Measured waiting raises a queue threshold to at most {most}; only the configured delay of the model's"
     yield "# batcher raises it further."
     yield "# A mean hides the tail: with a day of history, run init --force --prometheus URL."
+
+
+_NO_READINESS = (
+    "  # No readiness: only Triton's metrics were read, which do not say whether a model is ready.",
+)
 
 
 def _readiness_lines(models: Sequence[ObservedModel]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def test_every_alert_has_the_texts_that_on_call_needs() -> None:
         if "alert" in rule
     ]
 
-    assert 25 == len(alerts)
+    assert 26 == len(alerts)
     for rule in alerts:
         assert {"severity", "component", "owner", "stack"} <= set(rule["labels"])
         assert {"summary", "description", "action", "runbook_url", "dashboard_url"} <= set(
