@@ -105,6 +105,7 @@ class _Account:
     busy_ns: int = 0
     executions: Mapping[int, int] = field(default_factory=dict)  # by batch size
     total_ns: int = 0
+    squares: int = 0  # of batch sizes, shown
     last_inference: float = 0.0
     current: ModelStatistics | None = None
 
@@ -166,6 +167,9 @@ class StatisticsCounters:
             busy = [
                 Sample(series(models.BUSY_SECONDS, *key), account.total_ns / 1e9) for key, account in accounts
             ]
+            squares = [
+                Sample(series(models.BATCH_SIZE_SQUARES, *key), account.squares) for key, account in accounts
+            ]
             last = [
                 Sample(series(models.LAST_INFERENCE, *key), account.last_inference)
                 for key, account in accounts
@@ -173,6 +177,7 @@ class StatisticsCounters:
             ]
             self._families = (
                 Family(models.BUSY_SECONDS, CachedSamples(busy)),
+                Family(models.BATCH_SIZE_SQUARES, CachedSamples(squares)),
                 Family(models.LAST_INFERENCE, CachedSamples(last)),
             )
         return self._families
@@ -192,4 +197,7 @@ def _update_account(account: _Account, statistics: ModelStatistics, at: float, *
         account.restart()
     if not baseline:
         account.total_ns += busy_ns - account.busy_ns
+        account.squares += sum(
+            size * size * (count - account.executions.get(size, 0)) for size, count in executions.items()
+        )
     account.busy_ns, account.executions, account.current = busy_ns, executions, statistics

@@ -74,6 +74,13 @@ BUSY_SECONDS = _statistic(
     unit="s",
     caveat="Always 0 for ensembles; work done by asynchronous decoupled models is not in it.",
 )
+BATCH_SIZE_SQUARES = _statistic(
+    "triton_model_batch_size_squares_total",
+    "counter",
+    "Sum over executions of the square of their batch size: its rate over that of nv_inference_exec_count, less the "
+    "square of the mean batch size, is the variance of batch sizes.",
+    caveat="Always 0 for ensembles.",
+)
 LAST_INFERENCE = _statistic(
     "triton_model_last_inference_timestamp_seconds",
     "gauge",

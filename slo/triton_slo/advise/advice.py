@@ -164,8 +164,8 @@ def _advise(
         advice = replace(
             advice,
             unknown="batches_unseen",
-            text=f"batches had {fitted.mean_batch:.2g} requests on average and hardly varied: how long larger ones "
-            "take is not known, only limits are; ask again when there is more traffic",
+            text=f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
+            "takes is not known, only limits are; ask again when there is more traffic",
         )
     if not advice.needs_change:
         return advice
@@ -198,9 +198,11 @@ def _candidates(now: Configuration, fitted: Fit) -> Iterator[tuple[str, Mapping[
 
 
 def _is_better(change: Change, now: Range) -> bool:
-    """Return whether a change is likely to help: the middle, or where there is none the least, is clearly higher."""
-    better, reference = change.breaks.estimate or change.breaks.most, now.estimate or now.most
-    return better is not None and reference is not None and better > GAIN * reference
+    """Return whether a change is likely to help, or may help where only limits are known."""
+    before, after = now.estimate, change.breaks.estimate
+    if before is None or after is None:
+        before, after = now.most, change.breaks.most
+    return before is not None and after is not None and after > GAIN * before
 
 
 def _harms(play: _Play, change: Change, now: Configuration) -> bool:

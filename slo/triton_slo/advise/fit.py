@@ -1,6 +1,7 @@
 """What the counters say about a model: how long it works, how its requests come, and whether the simulation agrees.
 
-Everything is estimated from sums over steps of some seconds: `busy seconds = fixed * executions + each * inferences`.
+An execution of n requests takes `fixed + each * n` seconds. Its mean comes from sums over all executions, its
+variation from the spread of sums over steps of some seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LEVELS = 4
 """Rates at which the present is played: the wait at the mean rate is not the mean wait."""
 STRANGE = 0.1
 """A part whose executions take longer or shorter by more than this share is not used."""
+READ_APART = 0.2
+"""Seconds between the exporter's readings of metrics and of statistics."""
 SHARED_T = 6.0
 """Student's t from which a slope over other models' work shows a shared device."""
 LARGE_Z = 3.0
@@ -93,16 +96,13 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     active = [step for step in steps if step.executions > 0 and step.requests > 0]
     _require_executions(active, target)
     rows = _rows(active)
-    fixed, each, _ = _service(active)
-    kept = _without_disturbances(active, fixed, each)
+    kept = _without_disturbances(active, _service(active, rows))
     _require_executions(kept, target)
-    fixed, each, error = _service(kept)
-    _refuse_shared_device(kept, fixed, each)
-    executions = math.fsum(step.executions for step in kept)
-    requests = math.fsum(step.requests for step in kept)
+    service = _service(kept, rows)
+    _refuse_shared_device(kept, service)
+    error = _slope_error(kept, rows, service)
+    executions, requests, *_ = _sums(kept, rows)
     mean_batch = max(1.0, requests / executions)
-    service = Service(fixed, each * rows, _variation(kept, fixed, each))
-    mean_seconds = service.seconds(mean_batch)
     # Steps that were idle count: they are part of the time in which the requests came.
     known = set(map(_moment, kept))
     used = [step for step in steps if not step.executions or _moment(step) in known]
@@ -116,8 +116,8 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     burst, modelled, z = _match_wait(_Played(setting, service, kept), dispersion, dispersion_error, threshold)
     return Fit(
         service=service,
-        least_each=max(0.0, (each - 2 * error) * rows),
-        most_each=min(mean_seconds / mean_batch, (each + 2 * error) * rows),
+        least_each=max(0.0, service.each - 2 * error),
+        most_each=min(service.seconds(mean_batch) / mean_batch, service.each + 2 * error),
         mean_batch=mean_batch,
         rows=rows,
         rate=arrived / seconds,
@@ -165,36 +165,49 @@ def _rows(steps: Sequence[Step]) -> int:
     return round(each)
 
 
-def _service(steps: Sequence[Step]) -> tuple[float, float, float]:
-    """Return fixed and each by least squares, and the standard error of each; infinite where batches do not vary."""
-    # Divided by the root of the executions, all residuals have the same variance.
-    x = [(step.executions**0.5, step.inferences / step.executions**0.5) for step in steps]
-    y = [step.busy_seconds / step.executions**0.5 for step in steps]
-    a, b, c = (math.fsum(p[i] * p[j] for p in x) for i, j in ((0, 0), (0, 1), (1, 1)))
-    u, v = (math.fsum(p[i] * q for p, q in zip(x, y, strict=True)) for i in (0, 1))
-    mean_batch = b / a
-    spread = c - b * b / a  # of the inferences around their mean
-    if spread < 1e-6 * c or len(steps) < 3:
-        return u / a, 0.0, math.inf
-    each = (v - mean_batch * u) / spread
-    fixed = (u - each * b) / a
-    squares = math.fsum((q - fixed * p[0] - each * p[1]) ** 2 for p, q in zip(x, y, strict=True))
-    error = (squares / (len(steps) - 2) / spread) ** 0.5
-    if fixed < 0 or each < 0:
-        # Less than nothing is noise: the nearest that is possible, and no more certain.
-        each = 0.0 if each < 0 else v / c
-        fixed = max(0.0, (u - each * b) / a)
-    return fixed, each, error
+def _service(steps: Sequence[Step], rows: int) -> Service:
+    """Return the service time by least squares over all executions, of which the counters have the sums.
+
+    The slope is 0 where batches do not vary. Sums over steps would mislead: a slow execution makes the next batch large.
+    """
+    executions, requests, of_requests, squares = _sums(steps, rows)
+    busy = math.fsum(step.busy_seconds for step in steps)
+    spread = squares - requests * requests / executions
+    each = (of_requests - requests * busy / executions) / spread if spread > 0.01 * executions else 0.0
+    each = min(max(0.0, each), busy / requests)
+    mean = Service(max(0.0, busy - each * requests) / executions, each)
+    return replace(mean, cv2=_variation(steps, mean))
 
 
-def _without_disturbances(steps: Sequence[Step], fixed: float, each: float) -> list[Step]:
+def _sums(steps: Sequence[Step], rows: int) -> tuple[float, float, float, float]:
+    """Return sums over executions: 1, requests, requests * seconds, and requests squared."""
+    return (
+        math.fsum(step.executions for step in steps),
+        math.fsum(step.requests for step in steps),
+        math.fsum(step.compute_seconds for step in steps),
+        math.fsum(step.squares for step in steps) / rows**2,
+    )
+
+
+def _slope_error(steps: Sequence[Step], rows: int, service: Service) -> float:
+    """Return the standard error of the time that a request adds; infinite where batches do not vary."""
+    executions, requests, _, squares = _sums(steps, rows)
+    spread = squares - requests * requests / executions
+    if spread <= 0.01 * executions:
+        return math.inf
+    mean = requests / executions
+    seconds = service.seconds(mean)
+    apart = READ_APART / math.fsum(step.seconds for step in steps)
+    return math.hypot(seconds * (service.cv2 / spread) ** 0.5, apart * mean * seconds * executions / spread)
+
+
+def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]:
     """Return the steps of the parts of the time in which executions took what they take in most."""
     ordered = sorted(steps, key=lambda step: step.at)
     size = max(1, math.ceil(len(ordered) / BLOCKS))
     blocks = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     ratios = [
-        math.fsum(step.busy_seconds for step in block)
-        / max(1e-12, math.fsum(fixed * step.executions + each * step.inferences for step in block))
+        math.fsum(step.busy_seconds for step in block) / math.fsum(_expected(step, service) for step in block)
         for block in blocks
     ]
     middle = median(ratios)
@@ -214,7 +227,12 @@ def _without_disturbances(steps: Sequence[Step], fixed: float, each: float) -> l
     return kept
 
 
-def _refuse_shared_device(steps: Sequence[Step], fixed: float, each: float) -> None:
+def _expected(step: Step, service: Service) -> float:
+    """Return the busy seconds that a step's executions should take."""
+    return service.fixed * step.executions + service.each * step.requests
+
+
+def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
     """Raise UnfitError where executions take longer the more another model of the server works."""
     totals: dict[str, float] = defaultdict(float)
     for step in steps:
@@ -222,7 +240,14 @@ def _refuse_shared_device(steps: Sequence[Step], fixed: float, each: float) -> N
             totals[name] += share
     for name in sorted(totals, key=lambda name: -totals[name])[:5]:
         slope, t = _slope(
-            [(step.executions, step.others_busy.get(name, 0.0), _excess(step, fixed, each)) for step in steps]
+            [
+                (
+                    step.executions,
+                    step.others_busy.get(name, 0.0),
+                    step.busy_seconds / _expected(step, service),
+                )
+                for step in steps
+            ]
         )
         if slope > 0 and t > SHARED_T:
             raise UnfitError(
@@ -230,10 +255,6 @@ def _refuse_shared_device(steps: Sequence[Step], fixed: float, each: float) -> N
                 f"executions take longer while {name} works (t {t:.0f}): they share a device, and what one of "
                 "them gains the other loses",
             )
-
-
-def _excess(step: Step, fixed: float, each: float) -> float:
-    return step.busy_seconds / (fixed * step.executions + each * step.inferences)
 
 
 def _slope(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -248,13 +269,13 @@ def _slope(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     return slope, slope / max(1e-12, (rest / (len(points) - 2) / sxx) ** 0.5)
 
 
-def _variation(steps: Sequence[Step], fixed: float, each: float) -> float:
+def _variation(steps: Sequence[Step], service: Service) -> float:
     """Return the squared variation of executions around their mean, from the spread of the sums.
 
     What a reading cuts off one step it adds to the next: the products of neighbours take that away again.
     """
     off = {
-        _moment(step): (step.busy_seconds - fixed * step.executions - each * step.inferences)
+        _moment(step): (step.busy_seconds - _expected(step, service))
         / (step.busy_seconds / step.executions)
         / step.executions**0.5
         for step in steps
@@ -335,8 +356,8 @@ class _Played:
         scale = self.wait / mean if mean else 0.0
         off = [queued - scale * wait * requests for wait, (_, requests, queued) in pairs]
         error = (math.fsum(each * each for each in off) ** 0.5) / self.requests
-        # The simulation is as long as some thousand requests: its mean is off by some percent.
-        return mean, (self.wait - mean) / max(1e-9, math.hypot(error, 0.03 * mean))
+        # Neither the simulation, of some thousand requests, nor its inputs are exact.
+        return mean, (self.wait - mean) / max(1e-9, math.hypot(error, 0.05 * mean))
 
 
 def _match_wait(
@@ -367,8 +388,13 @@ def _match_wait(
             return burst, modelled, z
     if not matters:
         return 1.0, modelled, z
+    idle = (
+        "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request comes"
+        if played.setting.limit
+        else ""
+    )
     raise UnfitError(
         "other_delay",
         f"requests wait {1000 * played.wait:.3g} ms on average, {1000 * modelled:.3g} ms are expected at this rate "
-        f"(z {z:.1f}), and they do not come in bursts: something else delays them",
+        f"(z {z:.1f}), and they do not come in bursts: something else delays them{idle}",
     )

@@ -33,6 +33,8 @@ class Step:
     """As Triton counts it: a batch of 8 adds its time 8 times."""
     busy_seconds: float
     """Time of executions: a batch of 8 adds its time once."""
+    squares: float
+    """Sum over executions of the square of their inferences."""
     others_busy: Mapping[str, float] = field(default_factory=dict)
     """Executing instances of each other model of that server, on average."""
 
@@ -81,6 +83,7 @@ _COUNTERS: Mapping[str, str] = {
     "infer_us": f"{triton.COMPUTE_INFER_DURATION_US}",
     "output_us": f"{triton.COMPUTE_OUTPUT_DURATION_US}",
     "busy": f"{models.BUSY_SECONDS}",
+    "squares": f"{models.BATCH_SIZE_SQUARES}",
 }
 _OPTIONAL = frozenset({"failures"})
 _BY = "by (instance, model, version)"
@@ -150,6 +153,7 @@ def _steps(
                 request_seconds=of["request_us"] / 1e6,
                 compute_seconds=(of["input_us"] + of["infer_us"] + of["output_us"]) / 1e6,
                 busy_seconds=of["busy"],
+                squares=of["squares"],
                 others_busy={
                     name: shares[at] / step for (_, name, _), shares in others.items() if shares.get(at)
                 },

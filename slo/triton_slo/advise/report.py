@@ -56,9 +56,9 @@ def text(advice: Advice) -> str:
     elif advice.changes:
         for number, change in enumerate(advice.changes, 1):
             lines += _row(f"change {number}", _change(change))
-        for change in advice.changes:
-            if snippet := fragment(advice, change):
-                lines += ["", snippet.rstrip()]
+        snippets = filter(None, (fragment(advice, change) for change in advice.changes))
+        if first := next(snippets, ""):
+            lines += ["", first.rstrip()]
     elif not advice.unknown:
         lines += _row("advice", "None of the changes that can be predicted helps.")
     return "\n".join(lines)
@@ -90,10 +90,9 @@ def _breaks(advice: Advice) -> str:
 def _at(breaks: Range) -> str:
     if breaks.least is None:
         return f"at most at {rate(breaks.most)}"
-    between = f"{rate(breaks.least)} to {rate(breaks.most)}"
-    return (
-        f"between {between}" if breaks.estimate is None else f"at about {rate(breaks.estimate)} ({between})"
-    )
+    if breaks.estimate is None:
+        return f"between {rate(breaks.least)} and {rate(breaks.most)}"
+    return f"at about {rate(breaks.estimate)} ({rate(breaks.least)} to {rate(breaks.most)})"
 
 
 def _times(room: Range) -> str:

@@ -76,6 +76,12 @@ def test_configuration_is_shown_as_triton_normalised_it(worker: Worker) -> None:
     mine = {"model": "worker", "version": "1"}
 
     assert 1 == page.value(models.INFO, **mine, backend="python", platform="")
+    nothing = {"preferred_batch_sizes": "", "priority_levels": "", "rate_limiter": ""}
+    # Triton itself prefers full batches where there is a delay.
+    levels = {**nothing, "preferred_batch_sizes": "8", "priority_levels": "2"}
+    assert 1 == page.value(models.SCHEDULER_INFO, **mine, scheduler="dynamic", **levels)
+    assert 1 == page.value(models.SCHEDULER_INFO, model="plain", version="1", scheduler="none", **nothing)
+    assert 1 == page.value(models.SCHEDULER_INFO, model="both", version="1", scheduler="ensemble", **nothing)
     assert 8 == page.value(models.MAX_BATCH_SIZE, **mine)
     assert 1 == page.value(models.INSTANCES, **mine, kind="cpu", gpu="")
     assert 0.2 == page.value(models.MAX_QUEUE_DELAY, **mine)
@@ -100,10 +106,16 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
         "requests within the queue delay share an execution"
     )
     assert busy >= 0.05
+    squares = worker.exporter.scrape().value(models.BATCH_SIZE_SQUARES, **mine)
+    assert squares == sum(
+        int(batch["batch_size"]) ** 2 * batch["compute_infer"]["count"]
+        for batch in _statistics(worker.server)["batch_stats"]
+    )
 
     assert 200 == control(worker.server, "unload", "worker")
     gone = worker.exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="unloaded"))
     assert busy == gone.value(models.BUSY_SECONDS, **mine)
+    assert squares == gone.value(models.BATCH_SIZE_SQUARES, **mine)
     assert 200 == control(worker.server, "load", "worker")
     worker.infer(2)
     after_load = worker.wait_for_busy_seconds(busy, 2)

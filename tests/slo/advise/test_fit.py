@@ -1,0 +1,236 @@
+"""Test what is read off counters whose truth is known, and every case in which it must not be trusted."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from slo.advise.made import BATCHING, Made, paced, poisson, varying
+from triton_slo.advise.advice import Promise, advise
+from triton_slo.advise.fit import Fit, fit
+from triton_slo.advise.measured import Configuration, Measured, Step
+
+ALONE = Configuration(max_batch_size=8)
+"""No batcher: each execution has one request."""
+PROMISE = Promise("answers", "queue", 0.99, 0.1)
+
+
+def fitted(steps: list[Step], configuration: Configuration = ALONE) -> Fit:
+    return fit(steps, configuration, 0.99, 0.1)
+
+
+def refusal(steps: list[Step], configuration: Configuration = ALONE) -> str:
+    """Why there is no advice on these steps; asserts that no number is given."""
+    [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [PROMISE])
+    assert advice.text
+    assert (None, None, ()) == (advice.breaks, advice.headroom, advice.changes)
+    return advice.unknown
+
+
+@pytest.mark.parametrize("cv2", [0.0, 0.5, 1.0])
+def test_the_service_time_and_its_variation_are_recovered(cv2: float) -> None:
+    """One request at a time, 20 ms, at 15 requests/s."""
+    found = fitted(Made(varying(0.02, cv2=cv2)).steps(poisson(15)))
+
+    assert 0.02 == pytest.approx(found.service.fixed, rel=0.02)
+    assert cv2 == pytest.approx(found.service.cv2, rel=0.25, abs=0.02)
+    assert 1 == pytest.approx(found.dispersion, rel=0.25)
+    assert 1 == found.burst
+    assert abs(found.z) < 3
+    assert 15 == pytest.approx(found.rate, rel=0.03)
+    assert 0.001 == pytest.approx(found.overhead, abs=0.0001)
+
+
+def test_fixed_and_each_are_recovered_from_sums_of_batches() -> None:
+    """40.4 ms and 5.02 ms a request, at 40 requests/s."""
+    found = fitted(Made(varying(0.0404, 0.00502, 0.05), batch=8).steps(poisson(40)), BATCHING)
+
+    assert 0.0404 == pytest.approx(found.service.fixed, rel=0.05)
+    assert 0.00502 == pytest.approx(found.service.each, rel=0.2)
+    assert found.least_each < 0.00502 < found.most_each
+    assert abs(found.z) < 3
+
+
+def test_bursts_are_fitted_to_the_wait() -> None:
+    """Four at a time, one after the other."""
+    found = fitted(Made(varying(0.01)).steps(poisson(30, burst=4)))
+
+    assert 4 == pytest.approx(found.burst, rel=0.15)
+    assert 4 == pytest.approx(found.dispersion, rel=0.25)
+    assert abs(found.z) < 3
+
+
+def test_slow_changes_of_the_traffic_are_neither_bursts_nor_a_delay() -> None:
+    """The rate triples within the hour; the wait is that of each rate, not of the mean."""
+    times = [at for k in range(6) for at in (k * 600 + t for t in poisson(10 + 4 * k, 600, seed=k))]
+    found = fitted(Made(varying(0.02, cv2=0.3)).steps(times))
+
+    assert 1 == found.burst
+    assert abs(found.z) < 3
+
+
+@pytest.mark.parametrize("clients", [1, 4])
+def test_clients_that_wait_for_answers_are_no_rate(clients: int) -> None:
+    """Refusal 1: a closed loop waits less than independent requests of the same rate would."""
+    assert "paced_clients" == refusal(Made(varying(0.02)).closed_loop(clients, 0.01 * clients))
+
+
+def test_paced_requests_are_no_rate() -> None:
+    """Refusal 1: at even distances they do not wait at all."""
+    assert "paced_clients" == refusal(Made(varying(0.02)).steps(paced(0.05)))
+
+
+def test_a_wait_that_nothing_explains_is_refused() -> None:
+    """Refusal 2: each request waits 30 ms more, as if something else held it back."""
+    assert "other_delay" == refusal(Made(varying(0.02), before_queue=0.03).steps(poisson(15)))
+
+
+def test_a_disturbance_is_left_out() -> None:
+    """Refusal 3: for ten minutes executions take twice as long; what remains tells the truth."""
+
+    def seconds(_: int, at: float) -> float:
+        return 0.04 if 1200 < at < 1800 else 0.02
+
+    found = fitted(Made(seconds).steps(poisson(12)))
+
+    assert 0.02 == pytest.approx(found.service.fixed, rel=0.02)
+    assert 0.1 < found.left_out < 0.3
+    assert found.service.cv2 < 0.05
+
+
+def test_times_that_change_all_the_time_are_refused() -> None:
+    """Refusal 3: where no part of the hour is like the rest, nothing can be said."""
+
+    def seconds(_: int, at: float) -> float:
+        return 0.01 * float(1.2 ** (at // 300))
+
+    assert "unsteady" == refusal(Made(seconds).steps(poisson(10)))
+
+
+def shared(slope: float) -> list[Step]:
+    chance = random.Random(2)
+    shares: dict[float, float] = {}
+
+    def other(at: float) -> float:
+        return shares.setdefault(at // 15, chance.random())
+
+    return Made(lambda _, at: 0.02 * (1 + slope * other(at))).steps(poisson(15), others=other)
+
+
+def test_a_shared_device_is_refused() -> None:
+    """Refusal 4: executions take up to 15 % longer the more another model works."""
+    assert "shared_device" == refusal(shared(0.15))
+    assert "" == refusal_or_none(shared(0.0))
+
+
+def refusal_or_none(steps: list[Step]) -> str:
+    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [PROMISE])
+    return advice.unknown
+
+
+def test_a_second_instance_on_a_gpu_is_a_range() -> None:
+    """Refusal 5: from no gain at all to that of a GPU with room; never a number in between."""
+    gpu = replace(ALONE, kind="gpu")
+    steps = tuple(Made(varying(0.02)).steps(poisson(30)))
+    [advice] = advise(Measured("m", "1", gpu, steps), [PROMISE], {"instances": 2})
+
+    assert advice.asked is not None
+    assert advice.breaks is not None
+    assert advice.asked.breaks.estimate is None
+    assert advice.asked.breaks.least == advice.breaks.least
+    assert advice.asked.breaks.most is not None
+    assert advice.breaks.most is not None
+    assert advice.asked.breaks.most > 1.5 * advice.breaks.most
+    assert "share the GPU" in advice.asked.note
+
+
+def test_batches_that_were_never_seen_have_limits_only() -> None:
+    """Refusal 6: with batches of one, how long eight take lies between one and eight times as long."""
+    steps = tuple(Made(varying(0.02)).steps(poisson(2), others=None))
+    [advice] = advise(Measured("m", "1", BATCHING, steps), [PROMISE])
+
+    assert "batches_unseen" == advice.unknown
+    assert advice.breaks is not None
+    assert advice.breaks.estimate is None
+    assert advice.breaks.least is not None
+    assert advice.breaks.most is not None
+    assert advice.breaks.least < 50 < 300 < advice.breaks.most
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], {"batching": 1})
+    assert "" == advice.unknown
+    assert advice.asked is not None
+    assert advice.asked.breaks.estimate is None
+    assert "ask again in ten minutes" in advice.asked.note
+
+
+def test_what_was_not_tried_is_refused() -> None:
+    """Refusal 7, and a limit of the queue with which this Triton stalls."""
+    steps = Made(varying(0.02)).steps(poisson(15))
+
+    assert "unsupported" == refusal(steps, replace(ALONE, unsupported=("a response cache",)))
+    assert "stalls" == refusal(steps, Configuration(max_batch_size=1, dynamic_batching=True, limit=9))
+
+
+def test_a_threshold_below_the_service_time_is_refused() -> None:
+    """Refusal 8: 99 % within 15 ms, of executions that take 20 ms."""
+    steps = tuple(Made(varying(0.02)).steps(poisson(15)))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [Promise("fast", "latency", 0.99, 0.015)])
+
+    assert "too_slow" == advice.unknown
+    assert "no setting helps" in advice.text
+    assert advice.breaks is None
+
+
+def test_a_heavy_tail_is_an_upper_limit() -> None:
+    """Executions that vary with cv2 2.5: at most a rate, and never what is left at least."""
+    steps = tuple(Made(varying(0.02, cv2=2.5)).steps(poisson(15)))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+
+    assert advice.breaks is not None
+    assert (None, None) == (advice.breaks.least, advice.breaks.estimate)
+    assert advice.breaks.most is not None
+    assert advice.needs_change
+
+
+def test_too_few_executions_are_refused() -> None:
+    """99 % needs two thousand, 90 % two hundred."""
+    steps = Made(varying(0.02)).steps(poisson(15, 100))
+
+    assert "too_little_data" == refusal(steps)
+    assert fit(steps, ALONE, 0.9, 0.1).executions < 2000
+
+
+def test_servers_that_get_unequal_traffic_are_refused() -> None:
+    """Three times as much for one as for the other."""
+    one = Made(varying(0.02)).steps(poisson(15))
+    two = Made(varying(0.02)).steps(poisson(5, seed=3), server="b")
+
+    assert "unbalanced" == refusal([*one, *two])
+
+
+def test_requests_of_different_sizes_are_refused() -> None:
+    """1.5 inferences a request on average may be any mix."""
+    steps = [
+        replace(step, inferences=1.5 * step.inferences) for step in Made(varying(0.02)).steps(poisson(15))
+    ]
+
+    assert "mixed_batches" == refusal(steps)
+
+
+def test_equal_servers_break_at_the_sum() -> None:
+    """Two servers take twice the traffic of one."""
+    both = [
+        step
+        for seed, server in ((1, "a"), (2, "b"))
+        for step in Made(varying(0.02)).steps(poisson(15, seed=seed), server=server)
+    ]
+    [two] = advise(Measured("m", "1", ALONE, tuple(both)), [PROMISE])
+    [one] = advise(Measured("m", "1", ALONE, tuple(step for step in both if step.server == "a")), [PROMISE])
+
+    assert two.fit is not None
+    assert 2 == two.fit.servers
+    assert 30 == pytest.approx(two.fit.rate, rel=0.03)
+    assert one.breaks is not None
+    assert two.breaks is not None
+    assert 2 * one.breaks.estimate == pytest.approx(two.breaks.estimate, rel=0.04)  # type: ignore[operator]
