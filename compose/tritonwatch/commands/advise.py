@@ -8,23 +8,25 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import CHANGEABLE, Advice, Promise, Signal, all_advice
+from triton_slo.advise.advice import CHANGEABLE, Promise, Signal, all_advice
+from triton_slo.advise.check import Prediction, compare, kept, read
 from triton_slo.advise.measured import Measured, read_models
-from triton_slo.advise.report import document, text
+from triton_slo.advise.report import checked_document, checked_text, document, text
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import NoSeriesError, fetch
 from triton_slo.indicators import Latency, Queue
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
-from tritonwatch import access, files
-from tritonwatch.arguments import add_at, add_group_filter, seconds
+from tritonwatch import access, files, output
+from tritonwatch.arguments import add_at, add_group_filter, seconds, text_of
 from tritonwatch.objective_files import load
 from tritonwatch.parser import declare, did_you_mean
 from tritonwatch.project import Advised
@@ -34,6 +36,7 @@ OPTIONS = Advised
 EXIT_CODES = {
     0: "printed, also where it is unknown",
     1: "there is no data of such a model, a file has a mistake, or Prometheus did not respond",
+    3: "a prediction of --check did not come true",
 }
 
 
@@ -51,23 +54,73 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--last DURATION", "length of the time that is measured (default: 1h)", seconds, default=3600.0)
     add_at(add, "end of the time that is measured")
+    add(
+        "--save FILE",
+        "keep what was predicted in this file, in place of earlier predictions of the same objectives",
+    )
+    add(
+        "--check FILE",
+        "compare the predictions of this file with what came after the configuration was changed",
+    )
     add("--json", "write JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the advice."""
-    advice, messages = _advice(args)
+    """Print the advice, or how earlier advice came true."""
+    if args.check and (args.save or args.changed):
+        raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --save and --if"))
+    earlier = _predictions(args.check or args.save, required=bool(args.check))
+    models, promises, messages, end = _measured(args)
     for message in messages:
         print(printable(f"tritonwatch advise: {message}"), file=sys.stderr)
-    if args.json:
-        print(json.dumps(document(advice), indent=2))
-    else:
-        print("\n\n".join("\n".join(map(printable, text(each).split("\n"))) for each in advice))
+    if args.check:
+        return _check(args, earlier, models, promises)
+    advice = all_advice(models, promises, args.changed)
+    if args.save:
+        try:
+            output.write_file(Path(args.save), kept(earlier, advice, end), replace=True)
+        except OSError as error:
+            raise ProblemsError(output.fault(Path(args.save), error)) from error
+    _print(args, document(advice), map(text, advice))
     return 0
 
 
-def _advice(args: argparse.Namespace) -> tuple[tuple[Advice, ...], list[str]]:
-    """Return the advice, and messages for people."""
+def _print(args: argparse.Namespace, written: object, texts: Iterable[str]) -> None:
+    if args.json:
+        print(json.dumps(written, indent=2))
+    else:
+        print("\n\n".join("\n".join(map(printable, each.split("\n"))) for each in texts))
+
+
+def _check(
+    args: argparse.Namespace, earlier: Sequence[Prediction], models: Sequence[Measured], promises: Promises
+) -> int:
+    known = {(measured.model, measured.version): measured for measured in models}
+    comparisons = []
+    for prediction in earlier:
+        key = prediction.model, prediction.version
+        good = {promise.slo: promise.good for promise in promises.get(key, ())}
+        if key in known and (not args.objective or prediction.promise.slo in args.objective):
+            comparisons.append(compare(prediction, known[key], good.get(prediction.promise.slo)))
+    if not comparisons:
+        raise ProblemsError(
+            Problem(f"--check {args.check}", "has no prediction of these models and objectives"), code=1
+        )
+    _print(args, checked_document(comparisons), map(checked_text, comparisons))
+    return 3 if any(comparison.came_true is False for comparison in comparisons) else 0
+
+
+def _predictions(path: str | None, *, required: bool) -> list[Prediction]:
+    if path is None or not (required or Path(path).exists()):
+        return []
+    return read(path, text_of(Path(path)))
+
+
+Promises = Mapping[tuple[str, str], Sequence[Promise]]
+
+
+def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises, list[str], float]:
+    """Return the models with their objectives, messages for people, and the end of the measured time."""
     objectives = _objectives(args)
     # A step of some scrapes holds enough of them, and an hour enough steps.
     step = math.ceil(max(2 * args.scrape_interval, min(15.0, args.last / 60)))
@@ -83,7 +136,7 @@ def _advice(args: argparse.Namespace) -> tuple[tuple[Advice, ...], list[str]]:
         names = ", ".join(sorted({measured.model for measured in models}))
         fix = "give --objectives a folder with one of the kind queue or latency for it"
         raise ProblemsError(Problem("", f"no objective on waits or latency concerns {names}", fix))
-    return all_advice(models, promises, args.changed), messages
+    return models, promises, messages, end
 
 
 def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:

@@ -145,7 +145,7 @@ def _advise(
         if measured.unreadable:
             raise UnfitError("no_configuration", measured.unreadable)
         fitted = fit(measured.steps, measured.configuration, promise.target, promise.threshold)
-        play = _Play(fitted, promise)
+        play = Play(fitted, promise)
         breaks = play.breaks(measured.configuration)
         if not breaks.most:
             raise UnfitError("too_slow", _too_slow(fitted, promise, measured.configuration))
@@ -169,7 +169,7 @@ def _advise(
         )
     if not advice.needs_change:
         return advice
-    plays = [play, *(_Play(fitted, other) for other in promises if other != promise)]
+    plays = [play, *(Play(fitted, other) for other in promises if other != promise)]
     found = [
         change
         for name, what in _candidates(measured.configuration, fitted)
@@ -205,7 +205,7 @@ def _is_better(change: Change, now: Range) -> bool:
     return before is not None and after is not None and after > GAIN * before
 
 
-def _harms(play: _Play, change: Change, now: Configuration) -> bool:
+def _harms(play: Play, change: Change, now: Configuration) -> bool:
     """Return whether a change may lower a break rate to less than the traffic with some room."""
     before, after = play.breaks(now), play.change("", change.what, now).breaks
     low = after.least or after.most or 0.0
@@ -228,7 +228,7 @@ def _too_slow(fitted: Fit, promise: Promise, configuration: Configuration) -> st
     )
 
 
-class _Play:
+class Play:
     """Simulations of one model under one objective."""
 
     def __init__(self, fitted: Fit, promise: Promise) -> None:
@@ -301,16 +301,27 @@ class _Play:
             least, most = (rate, most) if self._is_met(setting, service, rate) else (least, rate)
         return min(least, capacity) * self.fit.servers
 
+    def good(self, configuration: Configuration, rate: float) -> float:
+        """Return the share of good requests at a rate of one server."""
+        traffic = Traffic(rate, self.fit.burst)
+        return 1 - self._bad(
+            simulate(configuration.setting(self.fit.rows), self.fit.service, traffic, 5 * _FEW)
+        )
+
+    def _bad(self, outcome: Outcome) -> float:
+        """Return the share of requests that are not good; a refused one is not."""
+        seconds, limit = outcome.waits, self.promise.threshold
+        if self.promise.signal == "latency":
+            seconds, limit = outcome.times, limit - self.fit.overhead
+        return (outcome.refused + sum(1 for each in seconds if each > limit)) / (
+            outcome.refused + len(seconds)
+        )
+
     def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
-        """Return whether enough requests are good; a refused one is not."""
         allowed = 1 - self.promise.target
         bad = 0.0
         for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
-            outcome = simulate(setting, service, Traffic(rate, self.fit.burst), requests)
-            seconds, limit = outcome.waits, self.promise.threshold
-            if self.promise.signal == "latency":
-                seconds, limit = outcome.times, limit - self.fit.overhead
-            bad = (outcome.refused + sum(1 for each in seconds if each > limit)) / requests
+            bad = self._bad(simulate(setting, service, Traffic(rate, self.fit.burst), requests))
             if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
                 break  # clear already
         return bad <= allowed

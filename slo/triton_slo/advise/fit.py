@@ -82,6 +82,9 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
 
     `target` and `threshold` (seconds) say how many executions are needed, and how far off a wait may be.
     """
+    if configuration.steps:
+        names = ", ".join(dict.fromkeys(configuration.steps))
+        raise UnfitError("ensemble", f"an ensemble waits in the queues of its steps: ask about {names}")
     if configuration.unsupported:
         raise UnfitError("unsupported", f"not tried with {', '.join(configuration.unsupported)}")
     if configuration.limit and configuration.setting().max_batch == 1:
@@ -113,7 +116,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     setting = configuration.setting(rows)
     dispersion, dispersion_error = _dispersion(used)
     wait = math.fsum(step.queue_seconds for step in kept) / requests
-    burst, modelled, z = _match_wait(_Played(setting, service, kept), dispersion, dispersion_error, threshold)
+    burst, modelled, z = _match_wait(Played(setting, service, kept), dispersion, dispersion_error, threshold)
     return Fit(
         service=service,
         least_each=max(0.0, service.each - 2 * error),
@@ -321,7 +324,7 @@ def _shares(steps: Sequence[Step]) -> Mapping[str, float]:
     return shares
 
 
-class _Played:
+class Played:
     """The mean wait of the present, measured and played, at the rates of its blocks."""
 
     def __init__(self, setting: Setting, service: Service, steps: Sequence[Step]) -> None:
@@ -361,7 +364,7 @@ class _Played:
 
 
 def _match_wait(
-    played: _Played, dispersion: float, dispersion_error: float, threshold: float
+    played: Played, dispersion: float, dispersion_error: float, threshold: float
 ) -> tuple[float, float, float]:
     """Return the burst with which the model waits as was measured, the wait with it, and z.
 

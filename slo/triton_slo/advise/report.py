@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from triton_exporter.common.duration import measured_text, time_text
+from triton_exporter.common.moments import utc_text
 from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Range
+from triton_slo.advise.check import Comparison
 from triton_slo.advise.fit import Fit
 from triton_slo.advise.measured import Configuration
 from triton_slo.amounts import ratio
@@ -166,3 +168,28 @@ def _batching(now: Configuration, what: object) -> str:
     return (f" max_queue_delay_microseconds: {1000 * delay:.0f}" if delay else "") + (
         f" default_queue_policy {{ max_queue_size: {limit:.0f} }}" if limit else ""
     )
+
+
+def checked_document(comparisons: Sequence[Comparison]) -> dict[str, object]:
+    """Return what `--check --json` writes."""
+    return {"checked": [{**asdict(each), "came_true": each.came_true} for each in comparisons]}
+
+
+def checked_text(comparison: Comparison) -> str:
+    """Return a prediction beside what came."""
+    made, promise = comparison.prediction, comparison.prediction.promise
+    lines = [f"{made.model} {made.version}, {promise.slo}: predicted {utc_text(made.at)}"]
+    before, after = asdict(made.configuration), asdict(comparison.configuration)
+    if changes := [
+        f"{name} {value}, was {before[name]}" for name, value in after.items() if value != before[name]
+    ]:
+        lines += _row("changed", "; ".join(changes))
+    if comparison.open:
+        return "\n".join(lines + _row("open", comparison.open))
+    measured, predicted = measured_text(comparison.wait), measured_text(comparison.predicted_wait)
+    lines += _row("wait", f"mean {measured} at {rate(comparison.rate)} requests/s, predicted {predicted}")
+    if comparison.good is not None:
+        lines += _row("good", f"{ratio(comparison.good)}, predicted {ratio(comparison.predicted_good)}")
+    if comparison.breaks is not None:
+        lines += _row("breaks", f"predicted {_at(comparison.breaks)} requests/s")
+    return "\n".join(lines + _row("verdict", "as predicted" if comparison.came_true else "not as predicted"))

@@ -6,7 +6,10 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
+from itertools import accumulate
 
+from triton_exporter.catalogue import EXPORTER_JOB, models, triton
 from triton_slo.advise.measured import Configuration, Step
 
 STEP = 15.0
@@ -24,26 +27,27 @@ def poisson(rate: float, seconds: float = HOUR, burst: int = 1, seed: int = 1) -
 
 @dataclass
 class Made:
-    """One instance that takes up to `batch` requests, for `seconds(requests, moment)`."""
+    """Instances that take up to `batch` requests, for `seconds(requests, moment)`."""
 
     seconds: Callable[[int, float], float]
     batch: int = 1
     before_queue: float = 0.0
     """Seconds that each request waits although the instance is free."""
+    instances: int = 1
 
     def steps(
         self, times: Iterable[float], server: str = "a", others: Callable[[float], float] | None = None
     ) -> list[Step]:
         """What the counters grow by, when requests come at these times."""
         sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 6)
-        free, waiting = 0.0, list(times)
+        free, waiting = [0.0] * self.instances, list(times)
         i = 0
         while i < len(waiting):
-            start = max(free, waiting[i] + self.before_queue)
+            start = max(free[0], waiting[i] + self.before_queue)
             taken = [at for at in waiting[i : i + self.batch] if at + self.before_queue <= start]
             took = self.seconds(len(taken), start)
-            free = start + took
-            of = sums[int(free // STEP)]
+            heapreplace(free, start + took)
+            of = sums[int((start + took) // STEP)]
             of[0] += 1
             of[1] += len(taken)
             of[2] += sum(start - at for at in taken)
@@ -103,3 +107,36 @@ def varying(fixed: float, each: float = 0.0, cv2: float = 0.0) -> Callable[[int,
 def paced(every: float, seconds: float = HOUR) -> Iterator[float]:
     """Moments at even distances."""
     return (i * every for i in range(int(seconds / every)))
+
+
+def series(
+    steps: Sequence[Step], configuration: Configuration, end: float, model: str = "m"
+) -> Iterator[tuple[str, dict[str, str], list[tuple[float, float]]]]:
+    """The exporter's series of these steps, the last of which ends at Unix time `end`."""
+    start = end - steps[-1].at
+    labels = {"instance": "a:8000", "job": EXPORTER_JOB, "model": model, "version": "1"}
+    totals = {
+        triton.EXEC_COUNT: [step.executions for step in steps],
+        triton.INFERENCE_COUNT: [step.inferences for step in steps],
+        triton.REQUEST_SUCCESS: [step.requests for step in steps],
+        triton.QUEUE_DURATION_US: [1e6 * step.queue_seconds for step in steps],
+        triton.REQUEST_DURATION_US: [1e6 * step.request_seconds for step in steps],
+        triton.COMPUTE_INFER_DURATION_US: [1e6 * step.compute_seconds for step in steps],
+        triton.COMPUTE_INPUT_DURATION_US: [0.0 for _ in steps],
+        triton.COMPUTE_OUTPUT_DURATION_US: [0.0 for _ in steps],
+        models.BUSY_SECONDS: [step.busy_seconds for step in steps],
+        models.BATCH_SIZE_SQUARES: [step.squares for step in steps],
+    }
+    times = [start, *(start + step.at for step in steps)]
+    for metric, grown in totals.items():
+        yield str(metric), labels, list(zip(times, accumulate(grown, initial=0.0), strict=True))
+    scheduler = {"scheduler": "dynamic" if configuration.dynamic_batching else "none"}
+    scheduler |= {"preferred_batch_sizes": "", "priority_levels": "", "rate_limiter": ""}
+    facts = [
+        (models.SCHEDULER_INFO, scheduler, 1),
+        (models.INFO, {"backend": "python", "platform": ""}, 1),
+        (models.MAX_BATCH_SIZE, {}, configuration.max_batch_size),
+        (models.INSTANCES, {"kind": configuration.kind, "gpu": ""}, configuration.instances),
+    ]
+    for metric, more, value in facts:
+        yield str(metric), {**labels, **more}, [(at, float(value)) for at in times]

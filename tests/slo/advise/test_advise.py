@@ -1,0 +1,98 @@
+"""Test `tritonwatch advise` on a real Prometheus with counters whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slo.advise.made import Made, poisson, series, varying
+from support.history import END, openmetrics, serve
+from triton_slo.advise.measured import Configuration
+from tritonwatch.cli import main
+
+ONE = Configuration(max_batch_size=8)
+TWO = replace(ONE, instances=2)
+CHANGED = END - 3600
+"""When a second instance came."""
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Options for a Prometheus with an hour of one instance and traffic near its limit, then one with a second."""
+    folder = tmp_path_factory.mktemp("advise")
+    (folder / "o.yaml").write_text("{name: waits, target: 99%, indicator: {kind: queue, threshold: 100ms}}\n")
+    before = Made(varying(0.02)).steps(poisson(36))
+    after = Made(varying(0.02), instances=2).steps(poisson(36, seed=5))
+    parts = [*series(before, ONE, CHANGED), *series(after, TWO, END)]
+    text = openmetrics(sorted(parts, key=lambda part: part[0]))
+    with serve(text, folder / "p") as url:
+        yield ["advise", "--prometheus", url, "--objectives", str(folder)]
+
+
+def test_advice_is_kept_and_compared_with_what_came(
+    prometheus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asked before the change, a second instance is advised; checked after it, the wait is the predicted one."""
+    file = str(tmp_path / "predictions.json")
+    assert 0 == main([*prometheus, "--at", str(CHANGED), "--save", file])
+    text = capsys.readouterr().out
+    assert "change 1  2 instances, not 1: breaks at about " in text
+    assert "\ninstance_group [{ kind: KIND_CPU count: 2 }]\n" in text
+    assert "# tritonwatch advise: waits breaks at about " in text
+    assert max(map(len, text.splitlines())) <= 80
+
+    assert 0 == main([*prometheus, "--at", str(END), "--check", file])
+    text = capsys.readouterr().out
+    assert "changed   instances 2, was 1" in text
+    assert "verdict   as predicted" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert 0 == main([*prometheus, "--at", str(END), "--check", file, "--json"])
+    [checked] = json.loads(capsys.readouterr().out)["checked"]
+    assert checked["wait"] == pytest.approx(checked["predicted_wait"], rel=0.2)
+
+    # A prediction that was wrong is called so: of executions half as long.
+    [prediction] = json.loads(Path(file).read_text())
+    prediction["fit"]["service"]["fixed"] = 0.035
+    Path(file).write_text(json.dumps([prediction]))
+    assert 3 == main([*prometheus, "--at", str(END), "--check", file])
+    assert "verdict   not as predicted" in capsys.readouterr().out
+    assert 0 == main([*prometheus, "--at", str(CHANGED), "--check", file])
+    assert "open      the configuration is as it was" in capsys.readouterr().out
+    Path(file).write_text("{}")
+    assert 1 == main([*prometheus, "--check", file])
+    assert "is not a file of predictions" in capsys.readouterr().err
+
+
+def test_no_change_is_needed_where_there_is_room(
+    prometheus: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With two instances there is room."""
+    assert 0 == main([*prometheus, "--at", str(END)])
+    assert "advice    No change needed." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--if", "instance=2"], 2, "'instance' is not one of"),
+        (["--if", "instances=0"], 2, "is not a number of 1 or more"),
+        (["--model", "n"], 1, "Prometheus has no data of model n"),
+        (["--objective", "wait"], 2, "--objective wait: is not an objective; did you mean waits?"),
+        (["--check", "nowhere.json"], 2, "nowhere.json: No such file"),
+        (["--check", "a", "--save", "b"], 2, "leave out --save"),
+    ],
+)
+def test_mistakes_are_named(
+    prometheus: list[str],
+    words: list[str],
+    code: int,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is wrong, and what would be right."""
+    assert code == main([*prometheus, "--at", str(END), *words])
+    assert expected in capsys.readouterr().err
