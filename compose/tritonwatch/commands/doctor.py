@@ -82,13 +82,20 @@ def _paragraph(finding: Finding) -> str:
 
 
 def _wrapped(word: str, text: str) -> list[str]:
-    first, *rest = text.split("\n")
-    lines = textwrap.wrap(
-        first,
-        100,
-        initial_indent=f"  {word}",
-        subsequent_indent="  " + " " * len(word),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [*lines, *(f"  {' ' * len(word)}{line}" for line in rest)]
+    lines: list[str] = []
+    indent, hanging = f"  {word}", " " * (2 + len(word))
+    for line in text.split("\n"):
+        if not lines or line.startswith("- "):
+            item = "  " if line.startswith("- ") else ""
+            lines += textwrap.wrap(
+                line,
+                79,
+                initial_indent=indent,
+                subsequent_indent=hanging + item,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        else:  # of a snippet, which is copied as it is
+            lines.append(hanging + line)
+        indent = hanging
+    return lines

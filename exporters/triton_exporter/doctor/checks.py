@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.doctor.defects import check_defects
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.http.client import STATISTICS_PATH
@@ -31,7 +32,6 @@ _OPENS_API = (
 _SINCE = (
     ((2, 48), "2.48 (24.07): failures by reason"),
     ((2, 52), "2.52 (24.11): load durations, histogram of decoupled models"),
-    ((2, 64), "2.64 (25.12): a model whose process died is not ready"),
     ((2, 65), "2.65 (26.01): latency histogram of every model"),
 )
 
@@ -470,6 +470,7 @@ CHECKS: tuple[Check, ...] = (
     check_namespacing,
     check_counters,
     check_readiness,
+    check_defects,
     check_missing_histograms,
     check_default_buckets,
     check_summaries,
