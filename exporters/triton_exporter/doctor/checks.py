@@ -18,6 +18,8 @@ from triton_exporter.http.client import STATISTICS_PATH
 from triton_exporter.snapshot import NO_API, ModelVersion, claims, what_to_check
 from triton_exporter.tracing.trace_setting import TraceSetting
 
+_MANY = 100
+"""Executions from which their batch sizes count."""
 TRUST = (
     "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
     "and --triton-key-file. The name in the URL must be in its certificate"
@@ -184,7 +186,10 @@ def check_queues(facts: TritonFacts) -> Iterator[Finding]:
         {
             key.model
             for key, config in facts.snapshot.configs.items()
-            if config.dynamic_batching and config.queue.max_queue_size <= 0 and not config.priority_queues
+            if config.dynamic_batching
+            and config.queue.max_queue_size <= 0
+            and not config.priority_queues
+            and config.max_batch_size > 1  # with batches of one, a limit stalls the queue
         }
     )
     if endless:
@@ -196,6 +201,106 @@ def check_queues(facts: TritonFacts) -> Iterator[Finding]:
             "clients get 503 when the queue is full, which no Triton metric counts (traces do)",
             tuple(endless),
         )
+
+
+def check_stalled_queues(facts: TritonFacts) -> Iterator[Finding]:
+    """Report queues whose limit lets requests wait beside a free instance, or keeps batches small."""
+    limited = {
+        key: config for key, config in facts.snapshot.configs.items() if config.queue.max_queue_size > 0
+    }
+    stalled = [key for key, config in limited.items() if config.max_batch_size <= 1]
+    small = [key for key, config in limited.items() if config.queue.max_queue_size < config.max_batch_size]
+    if stalled:
+        yield Finding(
+            "problem",
+            "A queue limit with batches of one lets requests wait beside a free instance",
+            f"{first_names(_version_names(stalled))}: with max_queue_size and max_batch_size 1, Triton 2.51 often "
+            "starts the next request only when another one comes, or after half a second: at half load requests "
+            "waited three times as long.",
+            "remove max_queue_size, or set max_batch_size above 1 where the model can batch",
+            "without the limit everybody waits under overload",
+            _model_names(stalled),
+        )
+    if small:
+        yield Finding(
+            "advice",
+            "A queue limit keeps batches small",
+            f"{first_names(_version_names(small))}: max_queue_size is below max_batch_size, and a batch is made of "
+            "requests that wait.",
+            "set max_queue_size to at least twice max_batch_size",
+            "under overload more requests wait before one is rejected",
+            _model_names(small),
+        )
+
+
+def check_delays(facts: TritonFacts) -> Iterator[Finding]:
+    """Report delays with which batches stay as small as without."""
+    useless = []
+    for statistics in facts.snapshot.statistics or ():
+        key = ModelVersion(statistics.model, statistics.version)
+        config = facts.snapshot.configs.get(key)
+        executions = sum(batch.executions for batch in statistics.batches)
+        requests = sum(batch.size * batch.executions for batch in statistics.batches)
+        if (
+            config
+            and config.max_queue_delay_microseconds
+            and executions >= _MANY
+            and requests < 1.1 * executions
+        ):
+            useless.append(key)
+    if useless:
+        yield Finding(
+            "advice",
+            "A queue delay gains nothing",
+            f"{first_names(_version_names(useless))}: requests wait for others, and nine of ten executions have one.",
+            "in config.pbtxt: dynamic_batching { } without max_queue_delay_microseconds",
+            "none at this traffic; `tritonwatch advise` says from which traffic on there is one",
+            _model_names(useless),
+        )
+
+
+def check_idle_gpus(facts: TritonFacts) -> Iterator[Finding]:
+    """Report models whose requests wait for their one instance while its GPU is idle."""
+    if facts.first is None or facts.second is None or not facts.has(triton.GPU_UTILIZATION):
+        return
+    busiest = max(facts.second.families[triton.GPU_UTILIZATION.name].values, default=1.0)
+    waiting = []
+    for key, config in facts.snapshot.configs.items():
+        one = all(group.kind == "KIND_GPU" and group.count == 1 for group in config.instance_groups)
+        if (
+            config.instance_groups
+            and one
+            and _grown(facts, triton.QUEUE_DURATION_US, key)
+            > _grown(facts, triton.COMPUTE_INFER_DURATION_US, key)
+        ):
+            waiting.append(key)
+    if waiting and busiest < 0.5:
+        yield Finding(
+            "advice",
+            "Requests wait for one instance on an idle GPU",
+            f"{first_names(_version_names(waiting))}: they wait longer than they are computed, and the GPU is busy "
+            f"{busiest:.0%} of the time.",
+            "in config.pbtxt: instance_group [{ kind: KIND_GPU count: 2 }], and dynamic_batching { }",
+            "a second copy of the model in the GPU's memory",
+            _model_names(waiting),
+        )
+
+
+def _grown(facts: TritonFacts, metric: Metric, key: ModelVersion) -> float:
+    """Return what a counter of a model version grew by between the two readings."""
+    values = []
+    for exposition in (facts.first, facts.second):
+        family = exposition.families.get(metric.name) if exposition is not None else None
+        values.append(
+            math.fsum(
+                value
+                for series, value in zip(family.series, family.values, strict=True)
+                if (series.labels.get("model"), series.labels.get("version")) == key
+            )
+            if family is not None
+            else 0.0
+        )
+    return values[1] - values[0]
 
 
 def check_release(facts: TritonFacts) -> Iterator[Finding]:
@@ -477,6 +582,9 @@ CHECKS: tuple[Check, ...] = (
     _check_gpus,
     check_log,
     check_queues,
+    check_stalled_queues,
+    check_delays,
+    check_idle_gpus,
     check_tracing,
     check_release,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -25,7 +25,15 @@ from triton_exporter.doctor.checks import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Client
-from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.snapshot import (
+    BatchStatistics,
+    InstanceGroup,
+    ModelConfig,
+    ModelStatistics,
+    ModelVersion,
+    QueuePolicy,
+    Snapshot,
+)
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from tritonwatch.cli import main
 from tritonwatch.local import TritonServer
@@ -411,3 +419,79 @@ def test_the_recommended_trace_rate_counts_failed_requests() -> None:
 
     assert "200.0 requests/s" in finding.seen
     assert "rate=10)" in finding.do
+
+
+def batching_findings(
+    config: ModelConfig, sizes: Mapping[int, int] | None = None, gpu: str = ""
+) -> dict[str, Finding]:
+    """Return the findings by title about a model whose executions had these batch sizes."""
+    key = ModelVersion("m", "1")
+    batches = tuple(BatchStatistics(size, count, 0, 1, 0) for size, count in (sizes or {}).items())
+    snapshot = Snapshot(
+        1.0, live=True, configs={key: config}, statistics=(ModelStatistics("m", "1", batches=batches),)
+    )
+    queued, computed = triton.QUEUE_DURATION_US, triton.COMPUTE_INFER_DURATION_US
+    first, second = (
+        parse(
+            f'# TYPE {queued} counter\n{queued}{{model="m",version="1"}} {5 * count}\n'
+            f'# TYPE {computed} counter\n{computed}{{model="m",version="1"}} {count}\n{gpu}'.encode()
+        )
+        for count in (0, 100)
+    )
+    facts = TritonFacts("u", "m", snapshot, {}, first, second, 1.0)
+    return {finding.title: finding for finding in examine(facts)}
+
+
+STALLS = "A queue limit with batches of one lets requests wait beside a free instance"
+
+
+def test_a_queue_limit_with_batches_of_one_is_reported() -> None:
+    """With larger batches it is not; and no limit is advised where it would stall the queue."""
+    limit = QueuePolicy(16)
+    found = batching_findings(ModelConfig("m", max_batch_size=1, dynamic_batching=True, queue=limit))
+    assert "m:1" in found[STALLS].seen
+    assert STALLS not in batching_findings(
+        ModelConfig("m", max_batch_size=8, dynamic_batching=True, queue=limit)
+    )
+    for size, advised in ((1, False), (8, True)):
+        endless = batching_findings(ModelConfig("m", max_batch_size=size, dynamic_batching=True))
+        assert advised == ("Queues without a limit" in endless)
+
+
+def test_a_queue_limit_below_the_batch_size_is_reported() -> None:
+    """Four that wait never make a batch of eight."""
+    limited = [
+        ModelConfig("m", max_batch_size=8, dynamic_batching=True, queue=QueuePolicy(limit))
+        for limit in (4, 8)
+    ]
+    assert [True, False] == [
+        "A queue limit keeps batches small" in batching_findings(each) for each in limited
+    ]
+
+
+def test_a_delay_without_larger_batches_is_reported() -> None:
+    """105 requests in 100 executions gain nothing; 180 do, and ten executions say nothing."""
+    config = ModelConfig("m", max_batch_size=8, dynamic_batching=True, max_queue_delay_microseconds=5000)
+    title = "A queue delay gains nothing"
+
+    assert title in batching_findings(config, {1: 95, 2: 5})
+    assert title not in batching_findings(config, {1: 20, 2: 80})
+    assert title not in batching_findings(config, {1: 10})
+    assert title not in batching_findings(ModelConfig("m", max_batch_size=8, dynamic_batching=True), {1: 100})
+
+
+def test_one_instance_on_an_idle_gpu_is_reported_where_requests_wait() -> None:
+    """Not where the GPU is busy, where there are two, or on a processor."""
+    title = "Requests wait for one instance on an idle GPU"
+    name = triton.GPU_UTILIZATION
+    idle, busy = (f'# TYPE {name} gauge\n{name}{{gpu_uuid="g"}} {share}\n' for share in (0.2, 0.9))
+
+    def reported(kind: str, count: int, gpu: str) -> bool:
+        config = ModelConfig("m", instance_groups=(InstanceGroup(kind, count, (0,)),))
+        return title in batching_findings(config, gpu=gpu)
+
+    assert reported("KIND_GPU", 1, idle)
+    assert not reported("KIND_GPU", 1, busy)
+    assert not reported("KIND_GPU", 2, idle)
+    assert not reported("KIND_CPU", 1, idle)
+    assert not reported("KIND_GPU", 1, "")
