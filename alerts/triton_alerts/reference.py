@@ -55,11 +55,10 @@ def page() -> str:
 def _rows() -> Iterator[str]:
     for alert in ALERTS:
         yield _row(alert.name, f"`{alert.severity}`", _condition(alert), alert.for_)
-    for indicator, name in BURN_ALERTS.items():
+    for name in dict.fromkeys(BURN_ALERTS.values()):
         severity = "`critical` (page tiers), `warning` (ticket tiers)"
-        yield _row(
-            name, severity, f"The budget of an objective with the indicator `{indicator}` burns too fast"
-        )
+        kinds = " or ".join(f"`{kind}`" for kind, of_kind in BURN_ALERTS.items() if of_kind == name)
+        yield _row(name, severity, f"The budget of an objective with the indicator {kinds} burns too fast")
     wrong = "A setting leaves an objective without data: no bucket at its threshold, a histogram that is not stored"
     yield _row(UNMEASURED.name, f"`{UNMEASURED.severity}`", wrong, UNMEASURED.for_)
     assert NEARLY_SPENT.threshold is not None

@@ -28,8 +28,8 @@ CAUSE = "cause"
 """Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
 REASON = "reason"
 """Label of an objective that cannot be measured: no_bucket (no bucket ends at the threshold), no_histogram
-(Prometheus does not store it), no_first_response and no_first_token (Triton does not export it), no_api (only its
-metrics are read); of excluded time why it is."""
+(Prometheus does not store it), no_first_response, no_token_times and no_request_means (Triton or the engine does not
+export it), no_api (only its metrics are read); of excluded time why it is."""
 SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.indicators.sources` has what each cannot see."""
 SEVERITY = "severity"

@@ -88,7 +88,7 @@ SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0]
 class TritonPythonModel:
     def initialize(self, args):
         self.metrics, self.families = {{}}, {{}}
-        self.running, self.lock = 0, threading.Lock()
+        self.running, self.lock, self.changing = 0, threading.Lock(), threading.Lock()
         label = "model_name" if {model_name} else "model"
         for role, text in NAMES.items():
             name, *more = text.split()
@@ -143,16 +143,19 @@ class TritonPythonModel:
         self.gauge("cache", 16 * self.running if "blocks" in NAMES else 0.25 * self.running)
 
     def gauge(self, role, value):
-        if role in self.metrics:
-            self.metrics[role].set(value)
+        self.change(role, "set", value)
 
     def count(self, role, value):
-        if role in self.metrics:
-            self.metrics[role].increment(value)
+        self.change(role, "increment", value)
 
     def observe(self, role, value):
+        self.change(role, "observe", value)
+
+    def change(self, role, how, value):
+        # One at a time, as in the vLLM backend: the stub dies of metrics that two threads change at once.
         if role in self.metrics:
-            self.metrics[role].observe(value)
+            with self.changing:
+                getattr(self.metrics[role], how)(value)
 """
 _CONFIG = """\
 backend: "python"

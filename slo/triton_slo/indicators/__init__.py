@@ -15,6 +15,7 @@ from triton_slo.indicators.latency import Latency
 from triton_slo.indicators.probe import Probe
 from triton_slo.indicators.queue import Queue
 from triton_slo.indicators.readiness import Readiness
+from triton_slo.indicators.tokens import EndToEnd, FirstToken, Goodput, InterToken
 from triton_slo.names import BUDGET_ALERTS, UNKNOWN_ALERT
 
 __all__ = [
@@ -34,7 +35,18 @@ __all__ = [
 ]
 
 AnyIndicator = Annotated[
-    Readiness | Latency | Queue | FirstResponse | Errors | Probe | Custom, Field(discriminator="kind")
+    Readiness
+    | Latency
+    | Queue
+    | FirstResponse
+    | FirstToken
+    | InterToken
+    | EndToEnd
+    | Goodput
+    | Errors
+    | Probe
+    | Custom,
+    Field(discriminator="kind"),
 ]
 KINDS: Mapping[str, type[Indicator]] = {
     indicator.name(): indicator for indicator in get_args(get_args(AnyIndicator)[0])

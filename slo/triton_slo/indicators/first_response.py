@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import Metric, llm, models, triton
+from triton_exporter.catalogue import Metric, models, triton
 from triton_exporter.common.duration import time_text
 from triton_slo.indicators.histograms import (
     WRONG_SETTINGS,
@@ -16,11 +16,16 @@ from triton_slo.indicators.histograms import (
     no_histogram,
 )
 from triton_slo.indicators.indicator import FieldFinding, Measure, Scope, WrongSetting
+from triton_slo.indicators.tokens import FirstToken
 from triton_slo.promql import le_matcher
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
 """Default buckets of Triton's own first-response histogram."""
-_ON_VLLM = 'backend="vllm"'
+
+
+def milliseconds(seconds: float) -> float:
+    """Return a threshold in the unit of Triton's histogram, without a rounding error."""
+    return round(seconds * 1000, 6)
 
 
 class FirstResponse(TimedIndicator):
@@ -28,21 +33,18 @@ class FirstResponse(TimedIndicator):
 
     kind: Literal["first_response"] = "first_response"
     engine: Literal["triton", "vllm"] = "triton"
+    """`vllm` is how older files call the kind `first_token`."""
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
     share_words: ClassVar = "of first responses within"
     failed_words: ClassVar = "requests waited over {} for their first response"
     failing_words: ClassVar = "first responses take over {}"
 
-    def edge(self, threshold: float) -> tuple[Metric, float]:
-        """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
-        if self.engine == "vllm":
-            return llm.FIRST_TOKEN, threshold
-        return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
-
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Measure requests over the threshold."""
         assert threshold is not None
-        histogram, edge = self.edge(threshold)
+        if self.engine == "vllm":
+            return FirstToken(threshold=self.threshold).measure(threshold, scope)
+        histogram, edge = triton.FIRST_RESPONSE_MS, milliseconds(threshold)
         presence = scope.present(histogram.bucket, le_matcher(edge))
         # Prometheus stores a converted (native) histogram under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
@@ -50,19 +52,17 @@ class FirstResponse(TimedIndicator):
         return Measure(*in_buckets(histogram, edge, scope), ((presence, "histogram"),), wrong_settings)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Return PromQL for the buckets of Triton's or of vLLM's histogram, and the unit of `le` in seconds."""
-        histogram, second = self.edge(1.0)
-        return by_bucket(scope).present(histogram.bucket), 1 / second
+        """Return PromQL for the buckets of Triton's histogram or the engine's, and the unit of `le` in seconds."""
+        if self.engine == "vllm":
+            return FirstToken(threshold=self.threshold).buckets(scope)
+        return by_bucket(scope).present(triton.FIRST_RESPONSE_MS.bucket), 1 / 1000
 
     def _not_exported(self, histogram: Metric, scope: Scope) -> WrongSetting:
-        """Return the reason for models without the histogram: vLLM's, Triton's that stream, or all if none has it.
+        """Return the reason for models without the histogram: those that stream, or all if none has it.
 
         Triton before 26.01 exports it of decoupled models only, and of others the latency is the same.
         """
         exported = f"({histogram.count}{scope.matchers} or {histogram}{scope.matchers})"
-        if self.engine == "vllm":
-            lacking = f"{scope.present(models.INFO, _ON_VLLM)} unless {scope.on} {exported}"
-            return WrongSetting("no_first_token", f"({lacking}) == 1", *WRONG_SETTINGS["no_first_token"])
         lacking = f"{scope.present(triton.REQUEST_SUCCESS)} unless {scope.on} {exported}"
         expr = (
             f"(\n  {lacking} unless on () {exported}\n"

@@ -101,6 +101,10 @@ _VLLM_NEEDS = (
     '24.08 (2.49) or later, with the parameter REPORT_CUSTOM_METRICS "true" in config.pbtxt and '
     "disable_log_stats false in model.json"
 )
+_TOKENS_NEED = (
+    f"run vLLM in Triton {_VLLM_NEEDS}; for first tokens of TensorRT-LLM in Triton {_TRITON_NEEDS}; trtllm-serve "
+    "with return_perf_metrics: true; or choose by `models` those that export it"
+)
 WRONG_SETTINGS = {
     "no_bucket": ("its histogram has no bucket bound at the threshold", _MAKE_BUCKET),
     "no_histogram": (
@@ -111,9 +115,10 @@ WRONG_SETTINGS = {
         "Triton exports no histogram of its first responses",
         f"run Triton {_TRITON_NEEDS}; or choose by `models` those that export it",
     ),
-    "no_first_token": (
-        "the vLLM backend exports no histogram of its first tokens",
-        f"run Triton {_VLLM_NEEDS}; or choose by `models` those that export it",
+    "no_token_times": ("the engine exports no histogram of these times of its tokens", _TOKENS_NEED),
+    "no_request_means": (
+        "the engine exports no mean time between the tokens of each request (Triton's vLLM backend has none)",
+        "leave inter_token out of goodput, and promise it by an objective of the kind inter_token",
     ),
     "no_api": (
         "the exporter reads only Triton's metrics, which do not say whether a model is ready",

@@ -9,7 +9,7 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.common.duration import in_words, measured_text, parse_seconds, time_text
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators import FirstResponse
+from triton_slo.indicators.first_response import milliseconds
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
@@ -17,7 +17,7 @@ from tritonwatch.cli import main
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
     """A first-response threshold of 2.01 s is the bucket 2010 of Triton's histogram, as is every other one."""
     texts = {n: f"{n / 1000:.3f}s" for n in range(1, 20_001)}
-    edges = {n: FirstResponse(threshold=text).edge(parse_seconds(text))[1] for n, text in texts.items()}
+    edges = {n: milliseconds(parse_seconds(text)) for n, text in texts.items()}
 
     assert {} == {texts[n]: edge for n, edge in edges.items() if n != edge}
 

@@ -75,7 +75,7 @@ TOKENS = {
         pytest.param(
             TOKEN,
             on_backend("llm", "vllm") | on_backend("classifier", "python"),
-            {"llm": "no_first_token"},
+            {"llm": "no_token_times"},
             id="vLLM does not report",
         ),
         pytest.param(TOKEN, on_backend("llm", "vllm") | TOKENS, {}, id="vLLM reports"),
