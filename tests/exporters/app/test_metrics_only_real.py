@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from exporters.faults import body, faulty
 from support.exporter import exporting
 from support.fast_prometheus import INTERVAL_SECONDS, SCALE, fast_prometheus
 from support.loopback import Handler, answering, free_ports
@@ -23,7 +24,7 @@ from support.tools import ROOT
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_alerts.generate import artifacts
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import llm, state
 from triton_exporter.lifecycle import tracker
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -168,6 +169,17 @@ def test_both_ports_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert ("metrics only", True, None) == tuple(shown["triton"][name] for name in ("phase", "live", "ready"))
     assert ("unknown", "metrics") == tuple(shown["models"][0][name] for name in ("state", "source"))
     assert "--enable-kserve-frontends" in findings["Only Triton's metrics are read"]
+
+
+def test_an_engine_without_triton_shows_its_language_model() -> None:
+    """vLLM, trtllm-serve and NIM have no `nv_...`; another server's page is still refused (test_not_triton.py)."""
+    text = b'# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name="org/m"} 3\n'
+    with faulty({"/metrics": body(text)}) as engine, exporting("", f"{engine.url}/metrics") as exporter:
+        page = exporter.wait(lambda page: page.series(llm.REQUESTS))
+
+    assert 1 == page.value(state.UP)
+    assert 3 == page.value(llm.REQUESTS, model="org/m", version="", state="waiting")
+    assert {} == page.series(state.MODEL_STATE)
 
 
 @pytest.mark.parametrize(
