@@ -81,7 +81,7 @@ class Advice:
     model: str
     version: str
     promise: Promise
-    configuration: Configuration
+    configuration: Configuration | None
     unknown: str = ""
     text: str = ""
     fit: Fit | None = None
@@ -140,50 +140,52 @@ def apply(configuration: Configuration, what: Mapping[str, float]) -> Configurat
 def _advise(
     measured: Measured, promise: Promise, promises: Sequence[Promise], changed: Mapping[str, float] | None
 ) -> Advice:
-    advice = Advice(measured.model, measured.version, promise, measured.configuration)
+    now = measured.configuration
+    if now is None:
+        why = "its exporter exports no configuration: the model is not ready, or the exporter reads metrics only"
+        return Advice(measured.model, measured.version, promise, None, "no_configuration", why)
+    advice = Advice(measured.model, measured.version, promise, now)
     try:
-        if measured.unreadable:
-            raise UnfitError("no_configuration", measured.unreadable)
-        fitted = fit(measured.steps, measured.configuration, promise.target, promise.threshold)
+        fitted = fit(measured.steps, now, promise.target, promise.threshold)
         play = Play(fitted, promise)
-        breaks = play.breaks(measured.configuration)
+        breaks = play.breaks(now)
         if not breaks.most:
-            raise UnfitError("too_slow", _too_slow(fitted, promise, measured.configuration))
+            raise UnfitError("too_slow", _too_slow(fitted, promise, now))
     except UnfitError as error:
         return replace(advice, unknown=error.reason, text=str(error))
-    now = play.outcome(measured.configuration)
+    outcome = play.outcome(now)
     advice = replace(
         advice,
         fit=fitted,
         breaks=breaks,
-        wait_p99=now.wait_within(0.99),
-        refused=now.refused_share,
-        asked=play.change("as asked", changed, measured.configuration) if changed else None,
+        wait_p99=outcome.wait_within(0.99),
+        refused=outcome.refused_share,
+        asked=play.change("as asked", changed, now) if changed else None,
     )
-    if measured.configuration.dynamic_batching and _is_bounded_only(fitted, measured.configuration):
-        advice = replace(
-            advice,
-            unknown="batches_unseen",
-            text=f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
-            "takes is not known, only limits are; ask again when there is more traffic",
+    if now.dynamic_batching and play.is_bounded_only(now):
+        text = (
+            f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
+            "takes is not known, only limits are; ask again when there is more traffic"
         )
+        advice = replace(advice, unknown="batches_unseen", text=text)
     if not advice.needs_change:
         return advice
     plays = [play, *(Play(fitted, other) for other in promises if other != promise)]
+    changes = (play.change(name, what, now) for name, what in _candidates(now, fitted))
     found = [
         change
-        for name, what in _candidates(measured.configuration, fitted)
-        if _is_better(change := play.change(name, what, measured.configuration), breaks)
-        and not any(_harms(each, change, measured.configuration) for each in plays)
+        for change in changes
+        if _is_better(change, breaks) and not any(_harms(each, change, now) for each in plays)
     ]
-    found.sort(key=lambda change: -(change.breaks.least or change.breaks.most or 0.0))
+    # Where only an upper limit is known, the order of the candidates stays.
+    found.sort(key=lambda change: -(change.breaks.least or 0.0))
     return replace(advice, changes=tuple(found[:MAX_CHANGES]))
 
 
 def _candidates(now: Configuration, fitted: Fit) -> Iterator[tuple[str, Mapping[str, float]]]:
     """Yield the changes that may help."""
     yield f"{now.instances + 1} instances, not {now.instances}", {"instances": now.instances + 1}
-    if not now.dynamic_batching and now.max_batch_size > 1:
+    if not now.dynamic_batching and now.max_batch_size > 1 and fitted.service.cv2 <= HEAVY_CV2:
         yield "batching on", {"batching": 1}
     if now.dynamic_batching and now.max_batch_size > 0:
         doubled = 2 * now.max_batch_size
@@ -210,13 +212,6 @@ def _harms(play: Play, change: Change, now: Configuration) -> bool:
     before, after = play.breaks(now), play.change("", change.what, now).breaks
     low = after.least or after.most or 0.0
     return low < (before.least or before.most or 0.0) and low < ROOM * play.fit.rate
-
-
-def _is_bounded_only(fitted: Fit, configuration: Configuration) -> bool:
-    """Return whether the time of a full batch is not known well enough for a middle."""
-    most = configuration.setting(fitted.rows).max_batch
-    slow, fast = (fitted.with_each(each).seconds(most) for each in (fitted.most_each, fitted.least_each))
-    return slow > 1.3 * fast
 
 
 def _too_slow(fitted: Fit, promise: Promise, configuration: Configuration) -> str:
@@ -266,28 +261,37 @@ class Play:
             self._known[configuration] = self._range(configuration)
         return self._known[configuration]
 
+    def is_bounded_only(self, configuration: Configuration) -> bool:
+        """Return whether the time of a full batch is not known well enough for an estimate."""
+        slow, fast = self._limits(configuration)
+        return slow > 1.3 * fast
+
+    def _limits(self, configuration: Configuration) -> tuple[float, float]:
+        """Return the longest and shortest seconds that a full batch may take."""
+        most = configuration.setting(self.fit.rows).max_batch
+        slow, fast = (self.fit.with_each(each) for each in (self.fit.most_each, self.fit.least_each))
+        return slow.seconds(most), fast.seconds(most)
+
     def _range(self, configuration: Configuration) -> Range:
         fitted = self.fit
-        most = configuration.setting(fitted.rows).max_batch
-        slow, fast = (fitted.with_each(each) for each in (fitted.most_each, fitted.least_each))
-        bounded_only = slow.seconds(most) > 1.3 * fast.seconds(most)
-        estimate = None if bounded_only else self._break(configuration, fitted.service)
-        if estimate is not None and slow.seconds(most) <= 1.02 * fast.seconds(most):
-            low = high = estimate
-        else:
-            low, high = self._break(configuration, slow), self._break(configuration, fast)
-            if estimate is not None:
-                low, high = min(low, estimate), max(high, estimate)
-        least, highest = (1 - MARGIN) * low, (1 + MARGIN) * high
+        slow, fast = self._limits(configuration)
+        estimates = [] if slow > 1.3 * fast else [self._break(configuration, fitted.service)]
+        limits = list(estimates)
+        if slow > 1.02 * fast:
+            limits += [
+                self._break(configuration, fitted.with_each(each))
+                for each in (fitted.most_each, fitted.least_each)
+            ]
+        most = (1 + MARGIN) * max(limits)
         if fitted.service.cv2 > HEAVY_CV2:
-            return Range(None, None, highest)
-        return Range(least, estimate, highest)
+            return Range(None, None, most)
+        return Range((1 - MARGIN) * min(limits), estimates[0] if estimates else None, most)
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
         setting = configuration.setting(self.fit.rows)
         capacity = setting.instances * setting.max_batch / service.seconds(setting.max_batch)
-        least = most = max(self.fit.traffic.rate, capacity / 20)
+        least = most = max(self.fit.rate / self.fit.servers, capacity / 20)
         if self._is_met(setting, service, most):
             while most < capacity and self._is_met(setting, service, most):
                 least, most = most, most * _STRIDE

@@ -62,7 +62,7 @@ def kept(earlier: Sequence[Prediction], advice: Iterable[Advice], at: float) -> 
     """Return the text of a file with the newest prediction of each objective of each model version."""
     newest = {_key(prediction): prediction for prediction in earlier}
     for each in advice:
-        if each.fit is not None:
+        if each.fit is not None and each.configuration is not None:
             made = Prediction(at, each.model, each.version, each.promise, each.configuration, each.fit)
             newest[_key(made)] = made
     return json.dumps([asdict(prediction) for _, prediction in sorted(newest.items())], indent=1) + "\n"
@@ -80,8 +80,9 @@ def read(place: str, text: str) -> list[Prediction]:
 def compare(prediction: Prediction, measured: Measured, good: float | None) -> Comparison:
     """Return a prediction beside what came since the configuration changed; `good` is the measured share."""
     now = measured.configuration
-    if now == prediction.configuration:
-        return Comparison(prediction, now, "the configuration is as it was")
+    if now is None or now == prediction.configuration:
+        text = "the configuration is as it was" if now else "the model is not ready"
+        return Comparison(prediction, prediction.configuration, text)
     steps = [step for step in measured.steps if step.requests and step.at - step.seconds >= prediction.at]
     requests = math.fsum(step.requests for step in steps)
     if requests < ENOUGH:

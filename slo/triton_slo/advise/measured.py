@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from triton_exporter.catalogue import models, triton
 from triton_slo.advise.simulate import Setting
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import Matchers
-
-ModelKey = tuple[str, str]
-"""Model and version."""
+from triton_slo.promql import Matchers, by, regex_of
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one server did for a model from one reading to the next, which ended at Unix time `at`."""
+    """What one server did for a model from one reading to the next, which ended at Unix time `at`.
 
-    server: str
-    at: float
-    seconds: float
-    executions: float
-    inferences: float
-    requests: float
-    """Requests that succeeded, of which the times are known."""
-    failures: float
-    queue_seconds: float
-    request_seconds: float
-    compute_seconds: float
-    """As Triton counts it: a batch of 8 adds its time 8 times."""
-    busy_seconds: float
-    """Time of executions: a batch of 8 adds its time once."""
-    squares: float
-    """Sum over executions of the square of their inferences."""
+    `requests` succeeded, and their times are known. In `compute_seconds` a batch of 8 adds its time 8 times, in
+    `busy_seconds` once. `squares` adds the square of the inferences of each execution. `others_busy` is how many
+    instances of each other model of that server were executing, on average.
+    """
+
+    server: str = ""
+    at: float = 0.0
+    seconds: float = 0.0
+    executions: float = 0.0
+    inferences: float = 0.0
+    requests: float = 0.0
+    failures: float = 0.0
+    queue_seconds: float = 0.0
+    request_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    squares: float = 0.0
     others_busy: Mapping[str, float] = field(default_factory=dict)
-    """Executing instances of each other model of that server, on average."""
+
+
+_COUNTERS: Mapping[str, tuple[str, float]] = {
+    "executions": (f"{triton.EXEC_COUNT}", 1),
+    "inferences": (f"{triton.INFERENCE_COUNT}", 1),
+    "requests": (f"{triton.REQUEST_SUCCESS}", 1),
+    "failures": (f"{triton.REQUEST_FAILURE}", 1),
+    "queue_seconds": (f"{triton.QUEUE_DURATION_US}", 1e-6),
+    "request_seconds": (f"{triton.REQUEST_DURATION_US}", 1e-6),
+    "compute_seconds": ("nv_inference_compute_(input|infer|output)_duration_us", 1e-6),
+    "busy_seconds": (f"{models.BUSY_SECONDS}", 1),
+    "squares": (f"{models.BATCH_SIZE_SQUARES}", 1),
+}
+"""Field of a step -> regular expression of its counters, and their unit."""
+
+
+def total(steps: Iterable[Step]) -> Step:
+    """Return the sums over steps."""
+    every = tuple(steps)
+    names = ("seconds", *_COUNTERS)
+    sums: dict[str, Any] = {name: math.fsum(getattr(step, name) for step in every) for name in names}
+    return Step(**sums)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The configuration of a model, as far as advice depends on it."""
+    """The configuration of a model, as far as advice depends on it.
+
+    `unsupported` is what it has that the simulation does not know; `steps` are the models of an ensemble.
+    """
 
     instances: int = 1
     kind: str = "cpu"
@@ -50,43 +74,23 @@ class Configuration:
     delay: float = 0.0
     limit: int = 0
     unsupported: tuple[str, ...] = ()
-    """What it has that the simulation does not know."""
     steps: tuple[str, ...] = ()
-    """Models of an ensemble, in order."""
 
     def setting(self, rows: int = 1) -> Setting:
         """Return what requests of so many rows meet."""
-        batches = self.dynamic_batching and self.max_batch_size > 0
-        most = max(1, self.max_batch_size // rows) if batches else 1
-        return Setting(self.instances, most, self.delay if batches else 0.0, self.limit if batches else 0)
+        if not self.dynamic_batching or not self.max_batch_size:
+            return Setting(self.instances)
+        return Setting(self.instances, max(1, self.max_batch_size // rows), self.delay, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is known of one model version; `unreadable` is why its configuration is not."""
+    """What is known of one model version; without a configuration, its exporter does not export it."""
 
     model: str
     version: str
-    configuration: Configuration
+    configuration: Configuration | None
     steps: tuple[Step, ...]
-    unreadable: str = ""
-
-
-_COUNTERS: Mapping[str, str] = {
-    "executions": f"{triton.EXEC_COUNT}",
-    "inferences": f"{triton.INFERENCE_COUNT}",
-    "requests": f"{triton.REQUEST_SUCCESS}",
-    "failures": f"{triton.REQUEST_FAILURE}",
-    "queue_us": f"{triton.QUEUE_DURATION_US}",
-    "request_us": f"{triton.REQUEST_DURATION_US}",
-    "input_us": f"{triton.COMPUTE_INPUT_DURATION_US}",
-    "infer_us": f"{triton.COMPUTE_INFER_DURATION_US}",
-    "output_us": f"{triton.COMPUTE_OUTPUT_DURATION_US}",
-    "busy": f"{models.BUSY_SECONDS}",
-    "squares": f"{models.BATCH_SIZE_SQUARES}",
-}
-_OPTIONAL = frozenset({"failures"})
-_BY = "by (instance, model, version)"
 
 
 def read_models(
@@ -97,120 +101,80 @@ def read_models(
     What it did under another configuration than the last one is left out.
     """
     own = Matchers().equal("model", model) if model else Matchers()
-    readings: dict[tuple[str, str, str], dict[str, dict[float, float]]] = defaultdict(dict)
-    for name, metric in _COUNTERS.items():
-        # The work of other models tells whether they share a device with this one.
-        query = f"sum {_BY} ({metric}{'' if name == 'busy' else own})"
-        for series in prometheus.range(query, start, end, step):
-            key = tuple(series.labels.get(label, "") for label in ("instance", "model", "version"))
-            readings[key][name] = dict(zip(series.times, series.values, strict=True))  # type: ignore[index]
-    configurations, changed = _configurations(prometheus, start, end, step, own)
-    busy = {key: _growth(counters.get("busy", {}), step) for key, counters in readings.items()}
-    found = []
-    for own_model, version in sorted({key[1:] for key in readings if model in (None, key[1])}):
-        servers = [key for key in readings if key[1:] == (own_model, version)]
-        steps = [
-            each
-            for key in servers
-            for each in _steps(key, readings[key], busy, step)
-            if each.at - step >= changed.get((own_model, version), 0.0)
-        ]
-        if (configuration := configurations.get((own_model, version))) is not None:
-            found.append(Measured(own_model, version, configuration, tuple(steps)))
-        elif any(each.executions for each in steps):
-            why = (
-                f"no series {models.SCHEDULER_INFO} of it: it is not ready, or its exporter is too old "
-                "or reads metrics only"
+    grown: dict[tuple[str, str, str], dict[str, dict[float, float]]] = defaultdict(dict)
+    for name, (metric, unit) in _COUNTERS.items():
+        # The work of all other models tells whether they share a device with this one.
+        of = (Matchers() if name == "busy_seconds" else own).also(f'__name__=~"{metric}"')
+        for series in prometheus.range(f"sum by (instance, model, version) ({of})", start, end, step):
+            key = (
+                series.labels["instance"],
+                series.labels.get("model", ""),
+                series.labels.get("version", ""),
             )
-            found.append(Measured(own_model, version, Configuration(), tuple(steps), why))
-    return tuple(found)
+            values = dict(zip(series.times, series.values, strict=True))
+            # A step in which a server began again at 0 is left out.
+            grown[key][name] = {
+                at: unit * (value - values[at - step])
+                for at, value in values.items()
+                if value >= values.get(at - step, math.inf)
+            }
+    configurations = _configurations(prometheus, start, end, step, own)
+    found: dict[tuple[str, str], list[Step]] = defaultdict(list)
+    for (server, name, version), counters in sorted(grown.items()):
+        if (model not in (None, name)) or "executions" not in counters:
+            continue
+        others = [key for key in grown if key[0] == server and key[1] != name]
+        _, since = configurations.get((name, version), (None, 0.0))
+        for moment in counters["executions"]:
+            if moment - step >= since and all(moment in values for values in counters.values()):
+                busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
+                sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
+                found[name, version].append(Step(server, moment, step, **sums, others_busy=busy))
+    return tuple(
+        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(steps)) for key, steps in found.items()
+    )
 
 
-def _steps(
-    key: tuple[str, str, str],
-    counters: Mapping[str, Mapping[float, float]],
-    busy: Mapping[tuple[str, str, str], Mapping[float, float]],
-    step: float,
-) -> list[Step]:
-    """Return the steps in which all counters grew or stood still."""
-    if _COUNTERS.keys() - _OPTIONAL - counters.keys():
-        return []
-    grown = {name: _growth(values, step) for name, values in counters.items()}
-    others = {other: shares for other, shares in busy.items() if other[0] == key[0] and other[1] != key[1]}
-    steps = []
-    for at in sorted(set.intersection(*(set(grown[name]) for name in _COUNTERS.keys() - _OPTIONAL))):
-        of = {name: values.get(at, 0.0) for name, values in grown.items()}
-        steps.append(
-            Step(
-                server=key[0],
-                at=at,
-                seconds=step,
-                executions=of["executions"],
-                inferences=of["inferences"],
-                requests=of["requests"],
-                failures=of.get("failures", 0.0),
-                queue_seconds=of["queue_us"] / 1e6,
-                request_seconds=of["request_us"] / 1e6,
-                compute_seconds=(of["input_us"] + of["infer_us"] + of["output_us"]) / 1e6,
-                busy_seconds=of["busy"],
-                squares=of["squares"],
-                others_busy={
-                    name: shares[at] / step for (_, name, _), shares in others.items() if shares.get(at)
-                },
-            )
-        )
-    return steps
-
-
-def _growth(values: Mapping[float, float], step: float) -> dict[float, float]:
-    """Return what a counter grew by in the step that ends at each time; a step with a restart is left out."""
-    return {
-        at: value - values[at - step]
-        for at, value in values.items()
-        if at - step in values and value >= values[at - step]
-    }
+_CONFIGURED = (
+    models.INFO,
+    models.SCHEDULER_INFO,
+    models.MAX_BATCH_SIZE,
+    models.INSTANCES,
+    models.MAX_QUEUE_DELAY,
+    models.QUEUE_SIZE_LIMIT,
+    models.QUEUE_TIMEOUT,
+    models.RESPONSE_CACHE,
+    models.DECOUPLED,
+    models.ENSEMBLE_STEP,
+)
+_Facts = dict[tuple[tuple[str, str], ...], float]
+"""Series of a configuration at one moment: labels, with the name, and value."""
 
 
 def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
-) -> tuple[dict[ModelKey, Configuration], dict[ModelKey, float]]:
-    """Return the last configuration of each model version, and since when it has had it."""
-    seen: dict[ModelKey, dict[float, dict[tuple[str, tuple[tuple[str, str], ...]], float]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    for metric in (
-        models.INFO,
-        models.SCHEDULER_INFO,
-        models.MAX_BATCH_SIZE,
-        models.INSTANCES,
-        models.MAX_QUEUE_DELAY,
-        models.QUEUE_SIZE_LIMIT,
-        models.QUEUE_TIMEOUT,
-        models.RESPONSE_CACHE,
-        models.DECOUPLED,
-        models.ENSEMBLE_STEP,
-    ):
-        labels = metric.labels[2:]
-        query = f"max by ({', '.join(metric.labels)}) ({metric}{own})"
-        for series in prometheus.range(query, start, end, step):
-            key = series.labels.get("model", ""), series.labels.get("version", "")
-            values = tuple((label, series.labels.get(label, "")) for label in labels)
-            for at, value in zip(series.times, series.values, strict=True):
-                seen[key][at][metric.name, values] = value
-    last, since = {}, {}
+) -> dict[tuple[str, str], tuple[Configuration, float]]:
+    """Return the last configuration of each model version, and the last moment at which it had another one."""
+    named = own.also(f'__name__=~"{regex_of([metric.name for metric in _CONFIGURED])}"')
+    labels = dict.fromkeys(("__name__", *(label for metric in _CONFIGURED for label in metric.labels)))
+    seen: dict[tuple[str, str], dict[float, _Facts]] = defaultdict(lambda: defaultdict(dict))
+    for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
+        facts = tuple(sorted(series.labels.items()))
+        for at, value in zip(series.times, series.values, strict=True):
+            seen[series.labels.get("model", ""), series.labels.get("version", "")][at][facts] = value
+    found = {}
     for key, moments in seen.items():
-        *_, newest = sorted(moments)
-        if not any(name == models.SCHEDULER_INFO.name for name, _ in moments[newest]):
-            continue
-        other = [at for at, facts in moments.items() if facts != moments[newest]]
-        last[key], since[key] = _configuration(moments[newest]), max(other, default=0.0)
-    return last, since
+        newest = moments[max(moments)]
+        if any(("__name__", models.SCHEDULER_INFO.name) in facts for facts in newest):
+            other = [at for at, facts in moments.items() if facts != newest]
+            found[key] = _configuration(newest), max(other, default=0.0)
+    return found
 
 
-def _configuration(facts: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> Configuration:
+def _configuration(facts: _Facts) -> Configuration:
     by_name: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
-    for (name, labels), value in facts.items():
-        by_name[name].append((dict(labels), value))
+    for labels, value in facts.items():
+        by_name[dict(labels)["__name__"]].append((defaultdict(str, labels), value))
 
     def value_of(metric: object) -> float:
         return max((value for _, value in by_name[str(metric)]), default=0.0)
@@ -227,11 +191,12 @@ def _configuration(facts: Mapping[tuple[str, tuple[tuple[str, str], ...]], float
         "a rate limiter": bool(scheduler["rate_limiter"]),
         "a response cache": value_of(models.RESPONSE_CACHE) > 0,
         f"the backend {backend}, which batches by itself": backend in ("vllm", "tensorrtllm"),
+        # Triton itself prefers full batches where there is a delay.
         f"preferred batch sizes {preferred}": preferred not in ("", str(max_batch)),
         "a queue timeout": value_of(models.QUEUE_TIMEOUT) > 0,
         "instances of several kinds": len({labels["kind"] for labels, _ in instances}) > 1,
     }
-    steps = sorted(
+    steps = (
         (int(labels["position"]), labels["step_model"]) for labels, _ in by_name[models.ENSEMBLE_STEP.name]
     )
     return Configuration(
@@ -242,5 +207,5 @@ def _configuration(facts: Mapping[tuple[str, tuple[tuple[str, str], ...]], float
         delay=value_of(models.MAX_QUEUE_DELAY),
         limit=int(value_of(models.QUEUE_SIZE_LIMIT)),
         unsupported=tuple(what for what, there in unsupported.items() if there),
-        steps=tuple(name for _, name in steps),
+        steps=tuple(name for _, name in sorted(steps)),
     )

@@ -139,7 +139,7 @@ def _change(change: Change) -> str:
 
 def fragment(advice: Advice, change: Change) -> str:
     """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
-    lines = list(_fields(advice.configuration, change))
+    lines = list(_fields(advice.configuration, change)) if advice.configuration is not None else []
     if not lines:
         return ""
     predicted = f"{advice.promise.slo} breaks {_at(change.breaks)} requests/s"

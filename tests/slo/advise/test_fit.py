@@ -234,3 +234,15 @@ def test_equal_servers_break_at_the_sum() -> None:
     assert one.breaks is not None
     assert two.breaks is not None
     assert 2 * one.breaks.estimate == pytest.approx(two.breaks.estimate, rel=0.04)  # type: ignore[operator]
+
+
+def test_more_traffic_than_instances_can_take_is_no_delay_of_something_else() -> None:
+    """At 110 % the queue grows without end; the objective breaks at less than what comes."""
+    steps = tuple(Made(varying(0.02)).steps(poisson(55)))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+
+    assert "" == advice.unknown
+    assert advice.breaks is not None
+    assert advice.breaks.most is not None
+    assert advice.breaks.most < 55
+    assert advice.changes
