@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from collections.abc import Iterable
 
@@ -29,11 +30,22 @@ def triton_client(settings: TritonAccess, url: str, max_body_bytes: int | None =
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
-    """Build the parts beside the state of models: configurations, counters, distributions, GPUs.
+    """Build the parts beside the state of models: configurations, counters, distributions, GPUs, processes.
 
     Raises OSError when a port to listen on is taken.
     """
-    return (Configurations(), StatisticsCounters(), *distribution_parts(settings), *gpu_parts(settings))
+    parts: list[object] = [
+        Configurations(),
+        StatisticsCounters(),
+        *distribution_parts(settings),
+        *gpu_parts(settings),
+    ]
+    if importlib.util.find_spec("psutil") is not None:
+        # Imported here: psutil is an extra.
+        from triton_exporter.processes import Processes
+
+        parts.append(Processes(settings.metrics_url))
+    return tuple(parts)
 
 
 def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:

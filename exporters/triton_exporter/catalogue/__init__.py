@@ -6,7 +6,7 @@ anywhere else is a bug, and a test finds it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import gpu, llm, models, own, probe, processes, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "models",
     "own",
     "probe",
+    "processes",
     "state",
     "triton",
 ]
@@ -28,7 +29,7 @@ EXPORTER_JOB = "triton-exporter"
 
 METRICS: tuple[Metric, ...] = tuple(
     value
-    for module in (triton, llm, state, models, probe, gpu, own)
+    for module in (triton, llm, state, models, probe, processes, gpu, own)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

@@ -1,0 +1,349 @@
+"""Memory, CPU time and deaths of Triton's processes, and the use of its /dev/shm.
+
+The Python backend starts a process ("stub") for each instance of a model. Its arguments are the path of model.py, the
+name of its region in /dev/shm, and (the eighth) the name of the instance. A stub that Triton starts again keeps its
+region; a load makes new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+
+from triton_exporter.catalogue import processes
+from triton_exporter.family import Family
+from triton_exporter.snapshot import ModelVersion, Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+_STUB = "triton_python_backend_stub"
+_DEFAULT_PREFIX = "triton_python_backend_shm_region_"
+_REGION_NUMBER = re.compile(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+)$")
+
+_OWN_SHM = "/dev/shm"  # noqa: S108 - where Triton puts them
+
+INTERVAL_SECONDS = 30.0
+"""Time between two readings; longer where they would take more than a hundredth of a core: to read the PSS of a
+process with much memory is slow."""
+
+
+class _Stub(NamedTuple):
+    process: psutil.Process
+    server_pid: int
+    path: str
+    region: str
+    instance: str
+
+
+class _Use(NamedTuple):
+    """Memory of some processes; `pss` is None where it may not be read."""
+
+    rss: int
+    pss: int | None
+
+    @property
+    def best(self) -> int:
+        return self.rss if self.pss is None else self.pss
+
+
+@dataclass
+class _Loads:
+    """The loads of a model version that were seen: a load has ended when two readings show the same regions."""
+
+    latest: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
+    memory: tuple[int, ...] = ()
+    growth: tuple[int, ...] = ()
+
+    def note(self, regions: frozenset[str], memory: tuple[int, ...]) -> None:
+        """Take in one reading: the regions of the running stubs, and the memory of each of RELOAD_PARTS."""
+        if regions == self.latest and regions - self.settled:
+            if self.memory:
+                self.growth = tuple(now - before for now, before in zip(memory, self.memory, strict=True))
+            self.settled, self.memory = regions, memory
+        self.latest = regions
+
+
+@dataclass
+class Processes:
+    """Reads Triton's processes where the exporter can see them; else there are no series.
+
+    `url` is Triton's metrics endpoint: the process that answers there is the server.
+    """
+
+    url: str
+    interval_seconds: float = field(default=INTERVAL_SECONDS, init=False)
+    _families: Sequence[Family] = field(default=(), init=False)  # replaced as a whole
+    _models: frozenset[str] | None = field(default=None, init=False)  # None: Triton was not asked yet
+    _server: psutil.Process | None = field(default=None, init=False)
+    _prefixes: set[str] = field(default_factory=set, init=False)
+    _cpu: defaultdict[ModelVersion | None, float] = field(
+        default_factory=lambda: defaultdict(float), init=False
+    )
+    _cpu_of: dict[psutil.Process, float] = field(default_factory=dict, init=False)
+    _stubs: dict[str, tuple[psutil.Process, ModelVersion]] = field(
+        default_factory=dict, init=False
+    )  # by region
+    _dead: set[psutil.Process] = field(default_factory=set, init=False)
+    _deaths: Counter[ModelVersion] = field(default_factory=Counter, init=False)
+    _zombies: set[psutil.Process] = field(default_factory=set, init=False)
+    _loads: defaultdict[ModelVersion, _Loads] = field(default_factory=lambda: defaultdict(_Loads), init=False)
+    _unclaimed: set[str] = field(default_factory=set, init=False)
+    _is_denied: bool = field(default=False, init=False)
+
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
+        """Note the names of Triton's models."""
+        if snapshot.index is not None or self._models is None:
+            self._models = frozenset(entry.model for entry in snapshot.index or ())
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Return the families of the last reading."""
+        return self._families
+
+    def poll(self, now: float) -> None:
+        """Read all processes, and the memory of those of this Triton."""
+        if self._models is None:
+            self.interval_seconds = 1.0
+            return
+        started = time.thread_time()
+        try:
+            self._families = tuple(self._read(self._models))
+        except (psutil.Error, OSError):  # Triton ends now
+            self._families = ()
+        self.interval_seconds = max(INTERVAL_SECONDS, 100 * (time.thread_time() - started))
+
+    def _read(self, models: frozenset[str]) -> Iterable[Family]:
+        visible, children, stubs, zombies = _scan()
+        parents = {stub.server_pid for stub in stubs}  # also a program that has Triton as a library
+        candidates = [
+            process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
+        ]
+        if self._server not in candidates:
+            self._server = self._find_server(candidates)
+            self._stubs.clear()
+            self._loads.clear()
+        if self._server is None:
+            return
+        mine = [stub for stub in stubs if stub.server_pid == self._server.pid]
+        by_model: dict[ModelVersion, list[_Stub]] = {
+            version: [] for version in self._loads if version.model in models
+        }
+        for stub in mine:
+            by_model.setdefault(_model_of(stub, models), []).append(stub)
+        self._count_deaths(by_model, zombies)
+        cpu_before, self._cpu_of = self._cpu_of, {}
+        server = self._use_of([self._server], None, cpu_before)
+        uses = {
+            version: self._use_of(_with_descendants(its, children), version, cpu_before)
+            for version, its in by_model.items()
+        }
+        yield Family.of(processes.MODEL_PROCESSES, ((version, len(its)) for version, its in by_model.items()))
+        yield Family.of(
+            processes.MODEL_PROCESS_DEATHS, ((version, self._deaths[version]) for version in by_model)
+        )
+        yield Family.of(processes.MODEL_CPU, ((version, self._cpu[version]) for version in by_model))
+        yield Family.of(
+            processes.MODEL_RSS, ((version, use.rss) for version, use in uses.items() if by_model[version])
+        )
+        yield Family.of(
+            processes.MODEL_PSS,
+            (
+                (version, use.pss)
+                for version, use in uses.items()
+                if by_model[version] and use.pss is not None
+            ),
+        )
+        yield Family.single(processes.SERVER_RSS, server.rss)
+        yield Family.single(processes.SERVER_CPU, self._cpu[None])
+        if server.pss is not None:
+            yield Family.single(processes.SERVER_PSS, server.pss)
+        folder = self._shm_folder([stub.region for stub in mine])
+        size, used = _shm_use(folder) if folder else (0, 0)
+        if folder:
+            yield Family.single(processes.SHM_SIZE, size)
+            yield Family.single(processes.SHM_USED, used)
+            yield from self._regions(folder, by_model, {stub.region for stub in stubs})
+        for version, its in by_model.items():
+            memory = (server.best, uses[version].best, used)
+            self._loads[version].note(frozenset(stub.region for stub in its), memory)
+        yield Family.of(
+            processes.RELOAD_GROWTH,
+            (
+                ((*version, part), growth)
+                for version in by_model
+                for part, growth in zip(processes.RELOAD_PARTS, self._loads[version].growth, strict=False)
+                if part != "shm" or folder
+            ),
+        )
+
+    def _find_server(self, candidates: Sequence[psutil.Process]) -> psutil.Process | None:
+        """Return which process accepts a connection to Triton; where that may not be seen, the only candidate."""
+        address = urlsplit(self.url)
+        port = address.port or (443 if address.scheme == "https" else 80)
+        is_denied = False
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((address.hostname, port), timeout=2) as ours,
+        ):
+            for _ in range(10 if candidates else 0):
+                for candidate in candidates:
+                    try:
+                        ends = candidate.net_connections("tcp")
+                    except psutil.NoSuchProcess:
+                        continue
+                    except psutil.AccessDenied:
+                        is_denied = True
+                        continue
+                    peers = [end.raddr for end in ends if end.status == psutil.CONN_ESTABLISHED]
+                    if ours.getsockname()[:2] in [(_plain(peer.ip), peer.port) for peer in peers]:
+                        return candidate
+                if is_denied:
+                    return candidates[0] if len(candidates) == 1 else None
+                time.sleep(0.02)  # until the server has accepted it
+        return None
+
+    def _count_deaths(
+        self, by_model: Mapping[ModelVersion, Sequence[_Stub]], zombies: set[psutil.Process]
+    ) -> None:
+        """Count each stub that Triton has not collected at two readings, or that another one has replaced."""
+        for process, version in self._stubs.values():
+            if process in zombies & self._zombies and process not in self._dead:
+                self._dead.add(process)
+                self._deaths[version] += 1
+        ended = self._stubs
+        self._stubs = {region: known for region, known in ended.items() if known[0] in zombies}
+        for version, stubs in by_model.items():
+            for stub in stubs:
+                before, _ = ended.get(stub.region, (stub.process, version))
+                if before != stub.process and before not in self._dead:
+                    self._deaths[version] += 1
+                self._stubs[stub.region] = stub.process, version
+        self._zombies = zombies
+        self._dead &= zombies
+
+    def _use_of(
+        self,
+        some: Iterable[psutil.Process],
+        owner: ModelVersion | None,
+        cpu_before: Mapping[psutil.Process, float],
+    ) -> _Use:
+        """Return the memory of processes, and add their CPU time since the last reading to their owner's."""
+        rss, pss = 0, 0
+        is_denied = False
+        for process in some:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                self._cpu_of[process] = times.user + times.system
+                self._cpu[owner] += self._cpu_of[process] - cpu_before.get(process, 0.0)
+                rss += process.memory_info().rss
+                try:
+                    pss += 0 if is_denied else process.memory_full_info().pss
+                except psutil.AccessDenied:
+                    is_denied = True
+        if is_denied and not self._is_denied:
+            self._is_denied = True
+            _LOG.warning(
+                "may not read the PSS of Triton's processes, only their RSS: run the exporter as Triton's user"
+            )
+        return _Use(rss, None if is_denied else pss)
+
+    def _shm_folder(self, regions: Sequence[str]) -> str | None:
+        """Return the path of Triton's /dev/shm: through its process, or one that both containers mount."""
+        assert self._server is not None
+        through = f"/proc/{self._server.pid}/root/dev/shm"
+        if os.access(through, os.X_OK):
+            return through
+        is_shared = any(os.path.exists(f"{_OWN_SHM}/{region}") for region in regions)
+        return _OWN_SHM if is_shared else None
+
+    def _regions(
+        self, folder: str, by_model: Mapping[ModelVersion, Sequence[_Stub]], claimed: set[str]
+    ) -> Iterable[Family]:
+        sizes = (
+            (version, [_allocated(f"{folder}/{stub.region}") for stub in its])
+            for version, its in by_model.items()
+        )
+        yield Family.of(processes.MODEL_SHM, ((version, sum(its)) for version, its in sizes if its))
+        self._prefixes |= {_REGION_NUMBER.sub("", region) for region in self._stubs}
+        names = {
+            name
+            for name in os.listdir(folder)
+            if name.startswith(tuple(self._prefixes or (_DEFAULT_PREFIX,)))
+        } - claimed
+        # At two readings: a region is there before its process is.
+        orphaned = sum(_allocated(f"{folder}/{name}") for name in names & self._unclaimed)
+        self._unclaimed = names
+        yield Family.single(processes.SHM_ORPHANED, orphaned)
+
+
+def _scan() -> tuple[
+    dict[int, tuple[psutil.Process, str]],
+    Mapping[int, Sequence[psutil.Process]],
+    Sequence[_Stub],
+    set[psutil.Process],
+]:
+    """Return all processes with their names, their children, the stubs that run, and those that are zombies."""
+    visible: dict[int, tuple[psutil.Process, str]] = {}
+    children: dict[int, list[psutil.Process]] = defaultdict(list)
+    stubs: list[_Stub] = []
+    zombies: set[psutil.Process] = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            parent, name = process.ppid(), process.name()
+            visible[process.pid] = process, name
+            children[parent].append(process)
+            if name.startswith(_STUB[:15]):  # a zombie shows no more of it
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    zombies.add(process)
+                    continue
+                words = process.cmdline()
+                if len(words) > 8 and os.path.basename(words[0]) == _STUB:
+                    stubs.append(_Stub(process, parent, words[1], words[2], words[8]))
+    return visible, children, stubs, zombies
+
+
+def _model_of(stub: _Stub, models: Collection[str]) -> ModelVersion:
+    """Return the model of a stub: its folder's name, except in Triton's copy of a cloud's repository."""
+    *_, model, version, _ = ("", "", *stub.path.split("/"))
+    if model not in models:
+        named = [name for name in models if stub.instance.startswith(f"{name}_")]
+        model = max(named, key=len, default=model)
+    return ModelVersion(model, version)
+
+
+def _with_descendants(
+    stubs: Iterable[_Stub], children: Mapping[int, Sequence[psutil.Process]]
+) -> list[psutil.Process]:
+    found = [stub.process for stub in stubs]
+    for process in found:
+        found += children.get(process.pid, ())
+    return found
+
+
+def _shm_use(folder: str) -> tuple[int, int]:
+    """Return size and used bytes of a file system."""
+    whole = os.statvfs(folder)
+    return whole.f_blocks * whole.f_frsize, (whole.f_blocks - whole.f_bfree) * whole.f_frsize
+
+
+def _allocated(path: str) -> int:
+    try:
+        return os.stat(path).st_blocks * 512
+    except OSError:
+        return 0
+
+
+def _plain(address: str) -> str:
+    """Return an IPv4 address as such where an IPv6 socket shows it."""
+    return address.removeprefix("::ffff:")
