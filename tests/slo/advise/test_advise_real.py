@@ -25,7 +25,7 @@ from tritonwatch.local import TritonServer
 pytestmark = pytest.mark.real
 
 THRESHOLD = 0.1
-OBJECTIVES = "{name: answers, target: 95%, indicator: {kind: latency, threshold: 100ms}}\n"
+OBJECTIVES = "{name: answers, target: 90%, indicator: {kind: latency, threshold: 100ms}}\n"
 SECONDS = 25
 
 
@@ -74,7 +74,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From 18 requests/s: at 0.8 of the predicted rate 95 % are in time, at 1.25 of it they are not."""
+    """From 18 requests/s: at 0.8 of the predicted rate 90 % are in time, at 1.25 of it they are not."""
     stack.send({"light": 18.0})
     with Prometheus(Access(stack.prometheus)) as client:
         sent = len(plan(18.0, SECONDS, seed=3))
@@ -95,10 +95,10 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
 
     assert 0 == main(words)
     text = capsys.readouterr().out
-    assert "light 1, answers: 95.00% take at most 100ms" in text
+    assert "light 1, answers: 90.00% take at most 100ms" in text
     assert f"breaks    at about {breaks:.3g}" in text
     assert max(map(len, text.splitlines())) <= 80
 
     shares = stack.send({"below": 0.8 * breaks, "above": 1.25 * breaks})
-    assert shares["below"] >= 0.95
-    assert shares["above"] < 0.95
+    assert shares["below"] >= 0.9
+    assert shares["above"] < 0.9
