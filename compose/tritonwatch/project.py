@@ -28,8 +28,10 @@ from triton_exporter.common.options import (
     Rare,
     Switch,
     Url,
+    api_url,
     each,
     host_and_port,
+    is_grpc,
     is_web_address,
     read_file,
     single,
@@ -140,7 +142,10 @@ def _target(text: str) -> str:
     if not triton:
         raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
     host_and_port(exporter)
-    _web_address(with_scheme(triton))
+    if is_grpc(triton):
+        api_url(triton)
+    else:
+        _web_address(with_scheme(triton))
     return text
 
 

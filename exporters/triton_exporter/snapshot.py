@@ -1,4 +1,4 @@
-"""The result of one poll of Triton's HTTP API, parsed once and frozen, and what it claims of each model version.
+"""The result of one poll of Triton's API, parsed once and frozen, and what it claims of each model version.
 
 The claims are the union of index, statistics and ready endpoints.
 """
@@ -138,7 +138,7 @@ class ModelStatistics:
 class Snapshot:
     """One poll of Triton at Unix time `at`; None means that Triton did not answer that part, or refused it.
 
-    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did,
+    `api_failure` is one of DOWN_REASONS when the API did not answer at all, or another server than Triton did,
     and NO_API where there is none to ask; `api_failure_text` has the details, if there are any.
     """
 
@@ -214,7 +214,7 @@ def _claim_of(entry: IndexEntry) -> Claim:
 
 _CHECKS = {
     "refused": "nothing listens there: check that Triton runs, that its models have loaded (its ports open after "
-    "that), that it was started with HTTP (--allow-http=true, its default), and the port in --triton",
+    "that), that it was started with HTTP (--allow-http=true, its default) or with gRPC as in --triton, and the port there",
     "unreachable": "check the network between the exporter and Triton, and the address in --triton",
     "timeout": "check whether Triton's process is stopped, hung or short of CPU, and the network",
     "dns": "the host name does not resolve: check --triton and the name server",

@@ -52,6 +52,11 @@ def live_triton(
         server.kill()
 
 
+def api_of(server: TritonServer, transport: str) -> str:
+    """Address of its API over `http` or `grpc`; the same answers are expected of both."""
+    return server.http_url if transport == "http" else f"grpc://{server.address}:{server.ports.grpc}"
+
+
 def infer(server: TritonServer, model: str, version: str = "") -> int:
     """HTTP status of one inference, of the version that Triton chooses if none is given."""
     chosen = f"/versions/{version}" if version else ""

@@ -16,7 +16,7 @@ from typing import Annotated
 from triton_exporter.app.features import triton_client
 from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.options import Form, Key, Options, Variable, adder, each, metrics_page, url
+from triton_exporter.common.options import Form, Key, Options, Variable, adder, api_url, each, metrics_page
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.distribution.counters import version_of
 from triton_exporter.exposition.parse import parse
@@ -44,7 +44,7 @@ _MICROSECONDS = 1e6
 
 def _triton(text: str) -> str:
     # In a project file the Tritons to watch are EXPORTER=TRITON.
-    return url(text.partition("=")[2] or text)
+    return api_url(text.partition("=")[2] or text)
 
 
 class _Tritons(Options):
@@ -57,7 +57,7 @@ class _Tritons(Options):
         Key("tritons"),
         Variable("TRITONWATCH_EXPORTER_TRITON"),
     ] = ()
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000 (repeat for each Triton; default: the tritons of the
+    """URL of Triton's API, such as http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeat for each Triton; default: the tritons of the
     project file); where only the metrics can be reached, leave it out and give --triton-metrics"""
     triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
     """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
@@ -196,7 +196,7 @@ def _snapshot(settings: TritonAccess) -> Snapshot:
         client.close()
     if snapshot.api_failure == state.NOT_TRITON:
         reason = f"is not a Triton ({snapshot.api_failure_text})"
-        raise ProblemsError(Problem(address, reason, "give --triton the URL of Triton's HTTP API"))
+        raise ProblemsError(Problem(address, reason, "give --triton the URL of Triton's API"))
     if snapshot.api_failure:
         reason = snapshot.api_failure
         raise ProblemsError(

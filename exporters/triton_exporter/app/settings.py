@@ -23,10 +23,12 @@ from triton_exporter.common.options import (
     Percent,
     Rare,
     Switch,
-    Url,
     Variable,
+    api_url,
     each,
+    grpc_address,
     host_and_port,
+    is_grpc,
     is_loopback,
     path,
     single,
@@ -40,12 +42,6 @@ from triton_exporter.probe.payload import Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 
 _DEFAULT_METRICS_PORT = 8002
-
-
-def _grpc(text: str) -> str:
-    tls = "grpcs://" if text.startswith("grpcs://") else ""
-    host, port = host_and_port(text.removeprefix(tls))
-    return f"{tls}[{host}]:{port}" if ":" in host else f"{tls}{host}:{port}"
 
 
 def _expectation(text: str) -> str:
@@ -73,9 +69,9 @@ class TritonAccess(Options):
 
     section = "exporter"
 
-    triton: Url = ""
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; where only the metrics can be reached, leave it out
-    and give --triton-metrics"""
+    triton: Annotated[str, single(api_url), Form("URL")] = ""
+    """URL of Triton's API, such as http://127.0.0.1:8000, or grpc://127.0.0.1:8001 where it has no HTTP; where only
+    the metrics can be reached, leave it out and give --triton-metrics"""
     triton_metrics: MetricsUrl = ""
     """Triton's metrics endpoint, by default with the path /metrics (default: port 8002 of the same host)"""
     triton_headers_file: Annotated[Rare[HeadersFile], Variable("TRITON_HEADERS", has_content=True)] = Field(
@@ -114,6 +110,8 @@ class TritonAccess(Options):
         if not (self.triton or self.triton_metrics):
             fix = "give --triton URL, or --triton-metrics URL where only the metrics can be reached"
             yield Problem("--triton", "is missing", fix)
+        if is_grpc(self.triton) and not all(map(importlib.util.find_spec, ("grpc", "tritonclient"))):
+            yield Problem(places["triton"], "needs Triton's client", "pip install 'tritonwatch[probe]'")
         urls = self.triton, self.triton_metrics, getattr(self, "probe_grpc", "")
         yield from _certificate_problems("triton", self.certificates, urls, places, "--triton")
 
@@ -201,7 +199,7 @@ class Settings(DoctorSettings):
         Form("DIR"),
     ] = Field(default_factory=dict)
     """folder of probe requests: <model>.json, a KServe v2 inference request (default: inputs of zeros)"""
-    probe_grpc: Annotated[Rare[str], single(_grpc), Form("HOST:PORT")] = ""
+    probe_grpc: Annotated[Rare[str], single(grpc_address), Form("HOST:PORT")] = ""
     """Triton's gRPC address, to probe decoupled models; grpcs://HOST:PORT for TLS"""
     buckets: Annotated[
         Rare[tuple[tuple[str, tuple[float, ...]], ...]],
@@ -235,7 +233,7 @@ class Settings(DoctorSettings):
             exclude=self.probe_exclude,
             interval_seconds=self.probe_interval,
             timeout_seconds=self.probe_timeout,
-            grpc_address=self.probe_grpc,
+            grpc_address=self.probe_grpc or (grpc_address(self.triton) if is_grpc(self.triton) else ""),
             payloads=self.probe_payloads,
         )
 
@@ -265,7 +263,7 @@ def _certificate_problems(
     given = [places[name] for name in names if name in places]
     if certificates.key and not certificates.own:
         yield Problem(given[-1], "is a key without a certificate", f"name it: --{peer}-cert-file")
-    if given and not any(url.startswith(("https://", "grpcs://")) for url in urls):
+    if given and not any(each.startswith(("https://", "grpcs://")) for each in urls):
         yield Problem(given[0], "would not be used: no URL is https", f"{option} https://HOST:PORT")
     try:
         certificates.check()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from inspect import get_annotations
@@ -197,6 +198,28 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9401")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_grpc(address: str) -> bool:
+    """Return whether the address of a Triton's API is that of gRPC."""
+    return address.startswith(("grpc://", "grpcs://"))
+
+
+def grpc_address(text: str) -> str:
+    """Return HOST:PORT, or grpcs://HOST:PORT for TLS, as gRPC wants it. Raises ValueError."""
+    tls = "grpcs://" if text.startswith("grpcs://") else ""
+    host, port = host_and_port(text.removeprefix(tls).removeprefix("grpc://"))
+    return f"{tls}[{host}]:{port}" if ":" in host else f"{tls}{host}:{port}"
+
+
+def api_url(text: str) -> str:
+    """Return the address of Triton's API: an http or https URL, or grpc://HOST:PORT, or grpcs://HOST:PORT."""
+    if not is_grpc(text):
+        return url(text)
+    scheme, _, address = text.rstrip("/").partition("://")
+    if not re.fullmatch(r"[^\s/@?#]+:[0-9]+", address):
+        raise ValueError(f"{text!r} is not {scheme}://HOST:PORT, such as {scheme}://127.0.0.1:8001")
+    return f"{scheme}://{grpc_address(address)}"
 
 
 def is_loopback(host: str) -> bool:

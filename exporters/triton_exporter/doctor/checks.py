@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.common.options import is_grpc
 from triton_exporter.doctor.defects import check_defects
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.exposition.parse import Exposition
@@ -54,7 +55,7 @@ def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
     elif failure == NOT_TRITON and not facts.is_other_server:
         yield Finding(
             "problem",
-            "Triton's metrics answer and its HTTP API does not",
+            "Triton's metrics answer and its API does not",
             f"{facts.url}: {facts.snapshot.api_failure_text}: a front end of Triton without the KServe API answers "
             "there, or another server. Of models, only what the metrics show is known.",
             f"{_OPENS_API} Without an API, leave --triton out and give --triton-metrics alone.",
@@ -62,11 +63,11 @@ def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
     elif failure == "refused" and not facts.metrics_failure:
         yield Finding(
             "problem",
-            "Triton's metrics answer and its HTTP API does not",
-            f"nothing listens at {facts.url}: HTTP is off, or on another port, or this Triton is ending. Of models, "
+            "Triton's metrics answer and its API does not",
+            f"nothing listens at {facts.url}: this API is off, or on another port, or this Triton is ending. Of models, "
             "only what the metrics show is known.",
-            "--allow-http=true (the default), and in --triton the port of --http-port. Without an API, leave "
-            "--triton out and give --triton-metrics alone.",
+            "--allow-http=true (the default), and in --triton the port of --http-port; or, where gRPC is on, --triton "
+            "grpc://HOST:8001 (--grpc-port). Without an API, leave --triton out and give --triton-metrics alone.",
             "Triton has no authentication: let the exporter alone reach that port (--http-address)",
         )
     elif failure == "refused":
@@ -85,7 +86,7 @@ def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
             "problem",
             "This is not a Triton",
             f"{facts.url}: {facts.snapshot.api_failure_text}",
-            "give --triton the URL of Triton's HTTP API (port 8000 unless --http-port is another)",
+            "give --triton the URL of Triton's API: http://HOST:8000 (--http-port), or grpc://HOST:8001 (--grpc-port)",
         )
     elif failure:
         seen = f"{facts.url}: {facts.snapshot.api_failure_text or failure}"
@@ -110,7 +111,8 @@ def check_restricted(facts: TritonFacts) -> Iterator[Finding]:
             "problem",
             "Triton restricts what the exporter reads",
             f"403 from: {', '.join(closed)}.",
-            "tritonwatch exporter --triton-headers-file FILE, holding the header of --http-restricted-api",
+            "tritonwatch exporter --triton-headers-file FILE, holding the header of --http-restricted-api, or over gRPC "
+            "triton-grpc-protocol-KEY of --grpc-restricted-protocol",
             "the key of the group model-repository also opens load and unload; the exporter only reads",
         )
 
@@ -491,11 +493,11 @@ def _rate_to_set(facts: TritonFacts, in_all: float) -> str:
         )
     rate = max(1, math.ceil(in_all / SAFE_TRACES_PER_SECOND))
     setting = f'{{"trace_level": ["TIMESTAMPS"], "trace_rate": "{rate}"}}'
-    return (
-        f"curl -d '{setting}' {facts.url}/v2/trace/setting (traces {_share(rate)}, "
-        f"{in_all / rate:.1f} a second at this traffic; at every start of Triton, or as flags: "
-        f"--trace-config level=TIMESTAMPS --trace-config rate={rate})"
-    )
+    flags = f"--trace-config level=TIMESTAMPS --trace-config rate={rate}"
+    traces = f"traces {_share(rate)}, {in_all / rate:.1f} a second at this traffic"
+    if is_grpc(facts.url):
+        return f"the flags {flags} ({traces})"
+    return f"curl -d '{setting}' {facts.url}/v2/trace/setting ({traces}; at every start of Triton, or as flags: {flags})"
 
 
 def _is_traced(setting: TraceSetting | None) -> bool:

@@ -42,11 +42,6 @@ def model_path(model: str, version: str = "") -> str:
     return f"{path}/versions/{version}" if version else path
 
 
-def is_addressable(model: str, version: str) -> bool:
-    """Return whether a path can have these names; Triton also loads models with names that none can have."""
-    return _ADDRESSABLE.fullmatch(model + version) is not None
-
-
 _CHUNK = 256 * 1024
 
 
@@ -110,6 +105,22 @@ class Client:
     def open_seconds(self) -> float:
         """Seconds for which the connection has been open; 0 without one."""
         return 0.0 if self._connection is None else time.monotonic() - self._connection.opened
+
+    def can_ask(self, model: str, version: str) -> bool:
+        """Return whether a path can have these names; Triton also loads models with names that none can have."""
+        return _ADDRESSABLE.fullmatch(model + version) is not None
+
+    def describe(self, path: str, status: int) -> str:
+        """Name the request, and that this was the status of its answer."""
+        return f"GET {path} answers HTTP {status}"
+
+    def end_poll(self) -> None:
+        """Close what must not stay open until the next poll.
+
+        Triton would go on serving a connection after SIGTERM, which hides the drain, and would wait for its end for its
+        whole exit timeout (30 s).
+        """
+        self.close()
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""

@@ -43,7 +43,7 @@ def next_load_time(before: LoadTime, was: str, state: str, at: float) -> LoadTim
     return before if state in ("ready", "unknown") and was in ("ready", "unknown") else NEVER_SEEN
 
 
-_UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
+_UNKNOWN = Claim("unknown", reason="Triton's API does not report it", source="none")
 _SERVES = Claim("ready", ready=True, reason="its requests succeed", source="metrics")
 _NO_SUCCESS = Claim(
     "unknown", reason="only metrics are read, and no request succeeded lately", source="metrics"

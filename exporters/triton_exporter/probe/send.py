@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from contextlib import closing, suppress
 from math import prod
 from typing import Any
 from urllib.parse import urlsplit
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as in `triton.over_grpc`, whichever is imported first
 
 import numpy as np
 import tritonclient.grpc as triton_grpc  # type: ignore[import-untyped]
@@ -19,6 +22,7 @@ from tritonclient.utils import (  # type: ignore[import-untyped]
     triton_to_np_dtype,
 )
 
+from triton_exporter.common.options import is_grpc
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.payload import Tensor
@@ -52,13 +56,14 @@ def sender(
     triton_url: str, settings: ProbeSettings, headers: Mapping[str, str], certificates: Certificates
 ) -> Send:
     """Return a function that sends probes with these settings and the headers of restricted endpoints."""
+    is_grpc_alone = is_grpc(triton_url)
 
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:
             certificates.check()  # the clients fail noisily over files that cannot be used
         except ProblemsError as error:
             return ProbeOutcome("unreachable", 0.0, str(error))
-        if decoupled:
+        if decoupled or is_grpc_alone:
             return send_grpc(
                 settings.grpc_address, target, inputs, settings.timeout_seconds, headers, certificates
             )

@@ -1,1 +1,1 @@
-"""Client of Triton's HTTP API: each answer is polled and parsed once."""
+"""Client of Triton's API: each answer is polled and parsed once."""

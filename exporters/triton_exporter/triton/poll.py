@@ -13,7 +13,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -28,7 +27,6 @@ from triton_exporter.http.client import (
     Answer,
     Client,
     FetchError,
-    is_addressable,
     model_path,
 )
 from triton_exporter.snapshot import (
@@ -348,7 +346,9 @@ class ModelEndpoints:
         if serving is not self._serving:
             self._serving = serving
             # What cannot be asked is not known: Triton's index alone has the state of such a model.
-            self._addressable = frozenset(version for version in serving if is_addressable(*version))
+            self._addressable = frozenset(
+                version for version in serving if self.requests.client.can_ask(*version)
+            )
             for known in (self.configs, self.ready, self._config_asked):
                 for gone in known.keys() - self._addressable:
                     del known[gone]
@@ -446,13 +446,11 @@ class ApiPoller:
 
     def poll(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
-        # A connection left open between polls would go on being served after SIGTERM, hiding the drain, and
-        # delay Triton's end for its whole exit timeout (30 s).
-        with closing(self.client):
-            try:
-                return self._poll_endpoints()
-            finally:
-                self.client.until = math.inf
+        try:
+            return self._poll_endpoints()
+        finally:
+            self.client.end_poll()
+            self.client.until = math.inf
 
     def _poll_endpoints(self) -> Snapshot:
         at = self.now()
@@ -487,7 +485,7 @@ class ApiPoller:
         live = alive.status == 200
         if _is_refused(alive):
             if index is None and statistics is None:
-                return self._failed_poll(at, "http_error", _what_answers(LIVE_PATH, alive))
+                return self._failed_poll(at, "http_error", self._what_answers(LIVE_PATH, alive))
             live = index is not None  # a Triton that is not live refuses it
         return Snapshot(
             at,
@@ -533,7 +531,7 @@ class ApiPoller:
             if answer.status == 200:
                 self._version = parse_server(answer.body)
                 return "", ""
-            text = _what_answers(SERVER_PATH, answer)
+            text = self._what_answers(SERVER_PATH, answer)
             if answer.status != 404 and error_text(answer.body):
                 # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
                 failure = ""
@@ -546,9 +544,13 @@ class ApiPoller:
         except FetchError as error:
             failure, text = error.reason, str(error)
         except AnswerError as error:
-            failure, text = NOT_TRITON, f"GET /v2: {error}"
+            failure, text = NOT_TRITON, f"{self.client.describe(SERVER_PATH, 200)}: {error}"
         self.count_failure("metadata", failure or "http_error")
         return failure, text
+
+    def _what_answers(self, path: str, answer: Answer) -> str:
+        error = error_text(answer.body)
+        return self.client.describe(path, answer.status) + (f": {error}" if error else "")
 
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
@@ -604,8 +606,3 @@ class NoApi:
 def _is_refused(answer: Answer | str) -> bool:
     """Return whether a restricted endpoint, or a proxy, wants a header: what it would answer is not known."""
     return isinstance(answer, Answer) and answer.status in (401, 403)
-
-
-def _what_answers(path: str, answer: Answer) -> str:
-    error = error_text(answer.body)
-    return f"GET {path} answers HTTP {answer.status}" + (f": {error}" if error else "")

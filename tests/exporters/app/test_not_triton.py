@@ -86,9 +86,14 @@ def test_init_proposes_nothing_from_a_server_that_is_not_triton(
 @pytest.mark.parametrize(
     ("content", "status", "reason", "text"),
     [
-        (b"<html>welcome</html>", "200 OK", "not_triton", "GET /v2: "),
-        (b"", "200 OK", "not_triton", "GET /v2: "),
-        (b'{"name":"other","extensions":[]}', "200 OK", "not_triton", "GET /v2: the server is named 'other'"),
+        (b"<html>welcome</html>", "200 OK", "not_triton", "GET /v2 answers HTTP 200: "),
+        (b"", "200 OK", "not_triton", "GET /v2 answers HTTP 200: "),
+        (
+            b'{"name":"other","extensions":[]}',
+            "200 OK",
+            "not_triton",
+            "GET /v2 answers HTTP 200: the server is named 'other'",
+        ),
         (b"", "302 Found", "not_triton", "GET /v2 answers HTTP 302"),
         (b'{"error":"no such path"}', "404 Not Found", "not_triton", "GET /v2 answers HTTP 404"),
         (b"who are you?", "401 Unauthorized", "http_error", "GET /v2 answers HTTP 401"),

@@ -126,7 +126,7 @@ def test_nothing_is_advised_from_metrics_of_another_triton(newer: FaultyServer) 
     [http] = free_ports(1)
     where = ("--triton-metrics", f"{newer.url}/metrics")
 
-    assert ["Triton's metrics answer and its HTTP API does not"] == list(
+    assert ["Triton's metrics answer and its API does not"] == list(
         findings("--triton", f"http://127.0.0.1:{http}", *where)
     )
     result = doctor("--triton", "http://nowhere.invalid:8000", *where)

@@ -83,7 +83,7 @@ def test_a_triton_without_http_is_unknown_rather_than_draining(
 
     assert "unknown" == phase
     assert {} == {**page.series(state.SERVER_LIVE), **page.series(state.SERVER_READY)}
-    assert "--allow-http=true" in found["Triton's metrics answer and its HTTP API does not"]
+    assert "--allow-http=true" in found["Triton's metrics answer and its API does not"]
 
 
 def test_a_triton_that_wants_a_header_is_not_another_server(

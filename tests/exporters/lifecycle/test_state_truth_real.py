@@ -17,7 +17,7 @@ import requests
 
 from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
-from support.triton import control, drained, infer, live_triton
+from support.triton import api_of, control, drained, infer, live_triton
 from support.waiting import eventually
 from triton_alerts.bridge.evidence.facts import reasons_in
 from triton_exporter.catalogue import models, own, state
@@ -34,6 +34,7 @@ class Explicit:
     repository: Repository
     twin: Repository
     exporter: RunningExporter
+    url: str
 
     def load(self, model: str, **parameters: object) -> int:
         return control(self.server, "load", model, **parameters)
@@ -53,8 +54,11 @@ class Explicit:
         )
 
 
-@pytest.fixture(scope="module")
-def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
+both_transports = pytest.mark.parametrize("transport", ["http", "grpc"])
+
+
+@pytest.fixture(scope="module", params=["http", "grpc"])
+def triton(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Explicit]:
     directory = tmp_path_factory.mktemp("state-truth")
     repository, twin = Repository(directory / "models"), Repository(directory / "others")
     repository.model("anchor")
@@ -62,9 +66,9 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
     arguments = [f"--model-repository={twin.path}", "--load-model=anchor"]
     with (
         live_triton(repository.path, directory, "explicit", arguments, auto_complete=True) as server,
-        exporting(server.http_url, server.metrics_url) as exporter,
+        exporting(api_of(server, request.param), server.metrics_url) as exporter,
     ):
-        yield Explicit(server, repository, twin, exporter)
+        yield Explicit(server, repository, twin, exporter, api_of(server, request.param))
 
 
 def failures(page: ScrapedPage, model: str) -> float:
@@ -197,7 +201,7 @@ def test_a_model_loaded_from_memory_is_ready(triton: Explicit) -> None:
 
 
 def test_a_model_is_asked_for_by_its_very_name(triton: Explicit) -> None:
-    """Triton decodes no percent escapes; a name with a `?`, which HTTP cannot address, is ready by the index."""
+    """Triton decodes no percent escapes; one with a `?`, which only gRPC can address, is ready by the index too."""
     names = ("a+b,c@d:e=f", "{g}%2B", "why?")
     for name in names:
         triton.repository.model(name)
@@ -210,7 +214,10 @@ def test_a_model_is_asked_for_by_its_very_name(triton: Explicit) -> None:
         )  # asked for by the same path
     )
 
-    assert "why?" not in page.labels(models.INFO, "model")
+    if triton.url.startswith("http"):
+        assert "why?" not in page.labels(models.INFO, "model")
+    else:
+        triton.exporter.wait(lambda page: "why?" in page.labels(models.INFO, "model"))
 
 
 def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
@@ -354,7 +361,7 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
 
 def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
     """At whatever request of a poll the process is stopped; the next poll after its return finds it."""
-    urls = (triton.server.http_url, triton.server.metrics_url)
+    urls = (triton.url, triton.server.metrics_url)
     assert triton.server.process is not None
     with exporting(*urls, timeout=4.0, state_interval=0.05) as exporter:
         for _ in range(3):
@@ -424,9 +431,7 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     folder = triton.repository.model("relogged")
     triton.load("relogged")
     triton.wait_for("ready", "relogged")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="relogged", version="1"))
         write(folder / "1" / "raise", "CUDA out of memory")
         write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
@@ -444,9 +449,7 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
 
 def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
         triton.repository.model("finepart")
@@ -468,9 +471,7 @@ def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -
     triton.repository.ensemble("early", "earlypart")
     assert 200 != triton.load("early")
     mine = {"model": "early", "version": ""}
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
     shown = next(model for model in models if model["model"] == "early")
@@ -492,9 +493,7 @@ def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
     triton: Explicit, model: str, old: str, new: str, reason: str
 ) -> None:
     """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         triton.repository.model("finestep")
         config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
@@ -512,9 +511,7 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     triton.repository.model("otherstep")
     triton.repository.ensemble("stepped", "ownstep", "otherstep")
     triton.load("stepped")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="stepped", version="1"))
         for step in ("ownstep", "otherstep"):
             triton.unload(step)
@@ -539,7 +536,7 @@ def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -
     triton.repository.model("failingstep", **{"raise": "no tokenizer"})
     triton.repository.ensemble("cycled", "finestep", "failingstep")
     with exporting(
-        *(triton.server.http_url, triton.server.metrics_url),
+        *(triton.url, triton.server.metrics_url),
         triton_log=triton.server.log,
         state_interval=1.0,
     ) as exporter:
@@ -557,9 +554,7 @@ def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         write(folder / "config.pbtxt", "nonsense {")
         assert 200 != triton.load("logconfig")
@@ -585,12 +580,13 @@ def test_each_version_has_exactly_one_state(triton: Explicit) -> None:
         assert (current == "ready") == page.value(state.MODEL_READY, model=model, version=version)
 
 
-def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
+@both_transports
+def test_draining_answers_metrics_but_is_not_live(tmp_path: Path, transport: str) -> None:
     """After SIGTERM the API port closes at once while metrics are still served: up 1, live 0, states unknown."""
     repository = Repository(tmp_path / "models")
     repository.model("slowly", delay_seconds=2)
     with live_triton(repository.path, tmp_path) as server:
-        with exporting(server.http_url, server.metrics_url) as exporter:
+        with exporting(api_of(server, transport), server.metrics_url) as exporter:
             page, phase = drained(server, exporter, "slowly")
             assert server.process is not None
             # Triton waits up to 30 s for connections that stay open: the exporter must leave none.
@@ -603,14 +599,15 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
         assert since(page, "slowly") is not None
 
 
-def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
+@both_transports
+def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path, transport: str) -> None:
     """Up is 0 while it starts; then a failed load is a new failure, and a model without a version missing."""
     repository = Repository(tmp_path / "models")
     repository.model("good")
     repository.model("breaks", **{"raise": "weights missing"})
     repository.model("vanishes")
     with live_triton(repository.path, tmp_path) as server:
-        with exporting(server.http_url, server.metrics_url) as exporter:
+        with exporting(api_of(server, transport), server.metrics_url) as exporter:
             before = exporter.wait(lambda page: failures(page, "breaks") == 1)
             server.stop(timeout_seconds=2)
             down = exporter.wait(lambda page: page.value(state.UP) == 0)
@@ -625,12 +622,13 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
         assert 1 == after.value(state.MODEL_EXPECTED, model="vanishes")
 
 
-def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
+@both_transports
+def test_polling_retries_are_one_episode(tmp_path: Path, transport: str) -> None:
     """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
     repository = Repository(tmp_path / "models")
     repository.model("flaps", **{"raise": "weights missing"})
     with live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server:
-        with exporting(server.http_url, server.metrics_url) as exporter:
+        with exporting(api_of(server, transport), server.metrics_url) as exporter:
             first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
             exporter.wait(lambda p: p.value(state.MODEL_STATE, model="flaps", version="1", state="loading"))
             last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)

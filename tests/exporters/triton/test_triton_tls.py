@@ -291,10 +291,11 @@ def _probing(guarded: Guarded) -> ProbeSettings:
 
 
 @pytest.mark.real
-def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -> None:
+@pytest.mark.parametrize("api", ["url", "grpc"])
+def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded, api: str) -> None:
     """Metrics, state, probes over HTTP and over Triton's own gRPC with TLS: all show the certificate."""
     with exporting(
-        guarded.url, guarded.metrics_url, probes=_probing(guarded), certificates=shown(pki)
+        getattr(guarded, api), guarded.metrics_url, probes=_probing(guarded), certificates=shown(pki)
     ) as running:
         page = running.wait(
             lambda page: all(
@@ -309,10 +310,14 @@ def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -
 
 
 @pytest.mark.real
-def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded) -> None:
+@pytest.mark.parametrize("api", ["url", "grpc"])
+def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded, api: str) -> None:
     """Metrics and state report `tls`, and the page is still served."""
     with exporting(
-        guarded.url, guarded.metrics_url, probes=_probing(guarded), certificates=shown(pki, "unsigned")
+        getattr(guarded, api),
+        guarded.metrics_url,
+        probes=_probing(guarded),
+        certificates=shown(pki, "unsigned"),
     ) as running:
         page = running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
         failed = running.get("/state").json()["triton"]
