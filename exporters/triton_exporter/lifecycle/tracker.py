@@ -123,8 +123,12 @@ class Lifecycle:
 
     @property
     def metrics_only(self) -> bool:
-        """True if all that is known comes from Triton's metrics: no API has answered so far."""
-        return bool(self.snapshot.api_failure) and self.succeeded is not None and not self._polled
+        """True if all that is known comes from Triton's metrics: no API has answered so far.
+
+        Where the operator lists models that should serve, an API that does not answer is an outage of theirs.
+        """
+        never_answered = bool(self.snapshot.api_failure) and not self._polled
+        return never_answered and self.succeeded is not None and not self.expected
 
     @property
     def revision(self) -> int:
@@ -159,7 +163,8 @@ class Lifecycle:
             key: self._next_record(key, claim, snapshot.at, wanted=key in wanted)
             for key, claim in current.items()
         }
-        self.load_failures.observe(current, snapshot.at)
+        # Of models that only the metrics show, a count of 0 would say that no load failed.
+        self.load_failures.observe({} if self.metrics_only else current, snapshot.at)
         changed = records != self.records or self.expected != self._expected_before
         self._changes += changed
         # A load that hangs, and a version that was removed, change with time alone.

@@ -526,7 +526,7 @@ def test_wrong_flags_are_wrong_usage() -> None:
     result = _exporter("--listen", "nowhere", "--timeout", "0")
 
     assert 2 == result.returncode
-    assert ["--triton", "--timeout", "--listen"] == [
+    assert ["--timeout", "--listen", "--triton"] == [
         line.split(": ")[1] for line in result.stderr.splitlines()
     ]
 
