@@ -21,6 +21,8 @@ MARGIN = 0.1
 """Every break rate is uncertain by this share, besides what the fit leaves open."""
 HEAVY_CV2 = 1.5
 """Executions that vary more have a tail that counters do not show: only an upper limit is known."""
+VAGUE = 1.3
+"""Where a full batch may take so much longer than at best, only limits are given."""
 MAX_CHANGES = 3
 _FEW, _MOST = 4_000, 100_000
 """Requests that are played: few where the answer is clear, more for a tail."""
@@ -86,8 +88,6 @@ class Advice:
     text: str = ""
     fit: Fit | None = None
     breaks: Range | None = None
-    wait_p99: float = 0.0
-    refused: float = 0.0
     changes: tuple[Change, ...] = ()
     asked: Change | None = None
 
@@ -153,16 +153,9 @@ def _advise(
             raise UnfitError("too_slow", _too_slow(fitted, promise, now))
     except UnfitError as error:
         return replace(advice, unknown=error.reason, text=str(error))
-    outcome = play.outcome(now)
-    advice = replace(
-        advice,
-        fit=fitted,
-        breaks=breaks,
-        wait_p99=outcome.wait_within(0.99),
-        refused=outcome.refused_share,
-        asked=play.change("as asked", changed, now) if changed else None,
-    )
-    if now.dynamic_batching and play.is_bounded_only(now):
+    asked = play.change("as asked", changed, now) if changed else None
+    advice = replace(advice, fit=fitted, breaks=breaks, asked=asked)
+    if breaks.least is not None and breaks.estimate is None:
         text = (
             f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
             "takes is not known, only limits are; ask again when there is more traffic"
@@ -184,7 +177,8 @@ def _advise(
 
 def _candidates(now: Configuration, fitted: Fit) -> Iterator[tuple[str, Mapping[str, float]]]:
     """Yield the changes that may help."""
-    yield f"{now.instances + 1} instances, not {now.instances}", {"instances": now.instances + 1}
+    more = now.instances + now.gpus
+    yield f"{more} instances, not {now.instances}", {"instances": more}
     if not now.dynamic_batching and now.max_batch_size > 1 and fitted.service.cv2 <= HEAVY_CV2:
         yield "batching on", {"batching": 1}
     if now.dynamic_batching and now.max_batch_size > 0:
@@ -230,9 +224,9 @@ class Play:
         self.fit, self.promise = fitted, promise
         self._known: dict[Configuration, Range] = {}
 
-    def outcome(self, configuration: Configuration, servers: int | None = None) -> Outcome:
-        """Return what requests meet at the traffic of now."""
-        traffic = Traffic(self.fit.rate / (servers or self.fit.servers), self.fit.burst)
+    def outcome(self, configuration: Configuration, rate: float) -> Outcome:
+        """Return what requests meet at this rate of one server."""
+        traffic = Traffic(rate, self.fit.burst)
         return simulate(configuration.setting(self.fit.rows), self.fit.service, traffic, 5 * _FEW)
 
     def change(self, name: str, what: Mapping[str, float], now: Configuration) -> Change:
@@ -240,12 +234,11 @@ class Play:
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)
-        outcome = self.outcome(changed, servers)
+        outcome = self.outcome(changed, self.fit.rate / servers)
         note = ""
         if changed.kind == "gpu" and changed.instances > now.instances:
-            breaks = replace(
-                breaks, least=self.breaks(replace(changed, instances=now.instances)).least, estimate=None
-            )
+            same = self.breaks(replace(changed, instances=now.instances))
+            breaks = Range(same.least, None, breaks.most)
             note = "instances share the GPU: counters do not show how much they gain"
         elif changed.instances > now.instances:
             note = "if the machine has processors left"
@@ -261,74 +254,51 @@ class Play:
             self._known[configuration] = self._range(configuration)
         return self._known[configuration]
 
-    def is_bounded_only(self, configuration: Configuration) -> bool:
-        """Return whether the time of a full batch is not known well enough for an estimate."""
-        slow, fast = self._limits(configuration)
-        return slow > 1.3 * fast
-
-    def _limits(self, configuration: Configuration) -> tuple[float, float]:
-        """Return the longest and shortest seconds that a full batch may take."""
-        most = configuration.setting(self.fit.rows).max_batch
-        slow, fast = (self.fit.with_each(each) for each in (self.fit.most_each, self.fit.least_each))
-        return slow.seconds(most), fast.seconds(most)
-
     def _range(self, configuration: Configuration) -> Range:
-        fitted = self.fit
-        slow, fast = self._limits(configuration)
-        estimates = [] if slow > 1.3 * fast else [self._break(configuration, fitted.service)]
-        limits = list(estimates)
-        if slow > 1.02 * fast:
-            limits += [
-                self._break(configuration, fitted.with_each(each))
-                for each in (fitted.most_each, fitted.least_each)
-            ]
+        slow, fast = (self.fit.with_each(each) for each in (self.fit.most_each, self.fit.least_each))
+        full = configuration.setting(self.fit.rows).max_batch
+        spread = slow.seconds(full) / fast.seconds(full)  # what is not known of the time of a full batch
+        estimate = self._break(configuration, self.fit.service) if spread < VAGUE else None
+        limits = [] if estimate is None else [estimate]
+        if spread > 1.02:
+            limits += [self._break(configuration, service) for service in (slow, fast)]
         most = (1 + MARGIN) * max(limits)
-        if fitted.service.cv2 > HEAVY_CV2:
+        if self.fit.service.cv2 > HEAVY_CV2:
             return Range(None, None, most)
-        return Range((1 - MARGIN) * min(limits), estimates[0] if estimates else None, most)
+        return Range((1 - MARGIN) * min(limits), estimate, most)
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
         setting = configuration.setting(self.fit.rows)
         capacity = setting.instances * setting.max_batch / service.seconds(setting.max_batch)
         least = most = max(self.fit.rate / self.fit.servers, capacity / 20)
-        if self._is_met(setting, service, most):
-            while most < capacity and self._is_met(setting, service, most):
+        if self._is_met(setting, service, least):
+            while least == most or (most < capacity and self._is_met(setting, service, most)):
                 least, most = most, most * _STRIDE
-        else:
-            while not self._is_met(setting, service, least):
-                least, most = least / _STRIDE, least
-                if least < capacity / 1000:
-                    return 0.0
+        while not self._is_met(setting, service, least):
+            least, most = least / _STRIDE, least
+            if least < capacity / 1000:
+                return 0.0
         while most - least > _PRECISION * most:
             rate = (least + most) / 2
             least, most = (rate, most) if self._is_met(setting, service, rate) else (least, rate)
         return min(least, capacity) * self.fit.servers
 
-    def good(self, configuration: Configuration, rate: float) -> float:
-        """Return the share of good requests at a rate of one server."""
-        traffic = Traffic(rate, self.fit.burst)
-        return 1 - self._bad(
-            simulate(configuration.setting(self.fit.rows), self.fit.service, traffic, 5 * _FEW)
-        )
+    def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
+        allowed, bad = 1 - self.promise.target, 0.0
+        for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
+            bad = self.bad(simulate(setting, service, Traffic(rate, self.fit.burst), requests))
+            if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
+                break  # clear already
+        return bad <= allowed
 
-    def _bad(self, outcome: Outcome) -> float:
+    def bad(self, outcome: Outcome) -> float:
         """Return the share of requests that are not good; a refused one is not."""
         seconds, limit = outcome.waits, self.promise.threshold
         if self.promise.signal == "latency":
             seconds, limit = outcome.times, limit - self.fit.overhead
-        return (outcome.refused + sum(1 for each in seconds if each > limit)) / (
-            outcome.refused + len(seconds)
-        )
-
-    def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
-        allowed = 1 - self.promise.target
-        bad = 0.0
-        for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
-            bad = self._bad(simulate(setting, service, Traffic(rate, self.fit.burst), requests))
-            if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
-                break  # clear already
-        return bad <= allowed
+        late = sum(1 for each in seconds if each > limit)
+        return (outcome.refused + late) / (outcome.refused + len(seconds))
 
 
 def all_advice(
@@ -344,7 +314,7 @@ def all_advice(
     ]
 
     def room(advice: Advice) -> float:
-        headroom = advice.headroom
-        return float("inf") if headroom is None else headroom.least or headroom.most or 0.0
+        known = advice.headroom or Range(None, None, None)
+        return known.least or known.most or float("inf")
 
     return tuple(sorted(found, key=room))

@@ -103,7 +103,7 @@ def compare(prediction: Prediction, measured: Measured, good: float | None) -> C
         predicted_wait=predicted,
         z=z,
         good=good,
-        predicted_good=play.good(now, rate / servers),
+        predicted_good=1 - play.bad(play.outcome(now, rate / servers)),
     )
 
 

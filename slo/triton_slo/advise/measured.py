@@ -64,11 +64,12 @@ def total(steps: Iterable[Step]) -> Step:
 class Configuration:
     """The configuration of a model, as far as advice depends on it.
 
-    `unsupported` is what it has that the simulation does not know; `steps` are the models of an ensemble.
+    `instances` are those on all `gpus`, each of which has as many. `unsupported` is what it has that the simulation does not know; `steps` are the models of an ensemble.
     """
 
     instances: int = 1
     kind: str = "cpu"
+    gpus: int = 1
     max_batch_size: int = 0
     dynamic_batching: bool = False
     delay: float = 0.0
@@ -202,6 +203,7 @@ def _configuration(facts: _Facts) -> Configuration:
     return Configuration(
         instances=int(sum(value for _, value in instances)) or 1,
         kind=instances[0][0]["kind"] if instances else "",
+        gpus=max(1, len(instances)),
         max_batch_size=max_batch,
         dynamic_batching=scheduler["scheduler"] == "dynamic",
         delay=value_of(models.MAX_QUEUE_DELAY),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from triton_exporter.common.duration import measured_text, time_text
 from triton_exporter.common.moments import utc_text
-from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Range
+from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Range, apply
 from triton_slo.advise.check import Comparison
 from triton_slo.advise.fit import Fit
 from triton_slo.advise.measured import Configuration
@@ -47,10 +47,24 @@ def text(advice: Advice) -> str:
         lines += _row("UNKNOWN", f"{advice.text} ({advice.unknown})")
     if advice.fit is None or advice.breaks is None:
         return "\n".join(lines)
-    lines += _row("traffic", _traffic(advice.fit))
-    lines += _row("breaks", _breaks(advice))
-    lines += _row("assumes", _assumes(advice.fit))
-    lines += _row("fit", _fit(advice.fit))
+    fit, breaks, room = advice.fit, advice.breaks, advice.breaks.times(1 / advice.fit.rate)
+    times = (
+        f"{room.estimate:.2g} times (at least {room.least:.2g})"
+        if room.estimate
+        else f"at most {room.most:.2g} times"
+    )
+    if room.least and not room.estimate:
+        times = f"{room.least:.2g} to {room.most:.2g} times"
+    on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
+    dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
+    lines += _row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
+    lines += _row("breaks", f"{_at(breaks)} requests/s: {times} the traffic of now")
+    lines += _row("assumes", _assumes(fit))
+    lines += _row(
+        "fit",
+        f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled "
+        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}",
+    )
     if advice.asked is not None:
         lines += _row("asked", _change(advice.asked))
     if not advice.needs_change:
@@ -77,32 +91,12 @@ def _row(word: str, told: str) -> list[str]:
     )
 
 
-def _traffic(fit: Fit) -> str:
-    on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
-    return f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy"
-
-
-def _breaks(advice: Advice) -> str:
-    assert advice.breaks is not None
-    assert advice.headroom is not None
-    room = advice.headroom
-    return f"{_at(advice.breaks)} requests/s: {_times(room)} the traffic of now"
-
-
 def _at(breaks: Range) -> str:
     if breaks.least is None:
         return f"at most at {rate(breaks.most)}"
     if breaks.estimate is None:
         return f"between {rate(breaks.least)} and {rate(breaks.most)}"
     return f"at about {rate(breaks.estimate)} ({rate(breaks.least)} to {rate(breaks.most)})"
-
-
-def _times(room: Range) -> str:
-    if room.least is None:
-        return f"at most {room.most:.2g} times"
-    if room.estimate is None:
-        return f"{room.least:.2g} to {room.most:.2g} times"
-    return f"{room.estimate:.2g} times (at least {room.least:.2g})"
 
 
 def rate(requests: float | None) -> str:
@@ -112,20 +106,12 @@ def rate(requests: float | None) -> str:
 
 def _assumes(fit: Fit) -> str:
     service = fit.service
-    fixed = f"an execution takes {measured_text(service.fixed)}" if service.fixed else "an execution takes"
-    each = f"{measured_text(service.each)} a request" if service.each else ""
-    took = " + ".join(filter(None, (fixed, each))) if service.fixed else f"{fixed} {each}"
+    parts = [measured_text(service.fixed)] if service.fixed else []
+    parts += [f"{measured_text(service.each)} a request"] if service.each else []
     tail = ", a tail that counters do not show" if service.cv2 > HEAVY_CV2 else ""
     come = "one by one" if fit.burst < 1.05 else f"{fit.burst:.2g} at a time"
-    return f"{took}, cv2 {service.cv2:.2g}{tail}; requests come {come}, independently"
-
-
-def _fit(fit: Fit) -> str:
-    dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
-    return (
-        f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled "
-        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}"
-    )
+    took = f"an execution takes {' + '.join(parts)}, cv2 {service.cv2:.2g}{tail}"
+    return f"{took}; requests come {come}, independently"
 
 
 def _change(change: Change) -> str:
@@ -139,7 +125,7 @@ def _change(change: Change) -> str:
 
 def fragment(advice: Advice, change: Change) -> str:
     """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
-    lines = list(_fields(advice.configuration, change)) if advice.configuration is not None else []
+    lines = list(_fields(advice.configuration, change.what)) if advice.configuration is not None else []
     if not lines:
         return ""
     predicted = f"{advice.promise.slo} breaks {_at(change.breaks)} requests/s"
@@ -148,26 +134,17 @@ def fragment(advice: Advice, change: Change) -> str:
     return "\n".join([*(f"# {line}" for line in comment), *lines]) + "\n"
 
 
-def _fields(now: Configuration, change: Change) -> Iterator[str]:
-    what = change.what
+def _fields(now: Configuration, what: Mapping[str, float]) -> Iterator[str]:
     if "instances" in what:
-        yield f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {what['instances']:.0f} }}]"
+        count = what["instances"] / now.gpus
+        yield f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {count:.0f} }}]"
     if "max_batch_size" in what:
         yield f"max_batch_size: {what['max_batch_size']:.0f}"
     if what.keys() & {"batching", "delay_ms", "max_queue_size"}:
-        yield (
-            f"dynamic_batching {{{_batching(now, what)} }}"
-            if what.get("batching", 1)
-            else "# no dynamic_batching"
-        )
-
-
-def _batching(now: Configuration, what: object) -> str:
-    assert isinstance(what, dict)
-    delay, limit = what.get("delay_ms", 1000 * now.delay), what.get("max_queue_size", now.limit)
-    return (f" max_queue_delay_microseconds: {1000 * delay:.0f}" if delay else "") + (
-        f" default_queue_policy {{ max_queue_size: {limit:.0f} }}" if limit else ""
-    )
+        then = apply(now, what)
+        delay = f" max_queue_delay_microseconds: {1e6 * then.delay:.0f}" if then.delay else ""
+        limit = f" default_queue_policy {{ max_queue_size: {then.limit} }}" if then.limit else ""
+        yield f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
 
 
 def checked_document(comparisons: Sequence[Comparison]) -> dict[str, object]:
