@@ -105,7 +105,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         most_each=min(service.seconds(mean_batch) / mean_batch, service.each + 2 * error),
         mean_batch=mean_batch,
         rows=rows,
-        rate=(used_whole.requests + used_whole.failures) / used_whole.seconds * servers,
+        rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
@@ -262,17 +262,20 @@ def _dispersion(steps: Sequence[Step]) -> tuple[float, float]:
 
 
 def _servers(steps: Sequence[Step]) -> int:
-    """Return the number of servers that get requests. Raises UnfitError where their shares differ much."""
-    requests: dict[str, float] = defaultdict(float)
+    """Return the number of servers that get requests now. Raises UnfitError where their rates differ much."""
+    by_server: dict[str, list[Step]] = defaultdict(list)
     for step in steps:
-        requests[step.server] += step.requests
-    whole = math.fsum(requests.values())
-    counts = {server: count for server, count in requests.items() if count > 0.01 * whole}
-    busiest = max(counts, key=counts.__getitem__)
-    if counts[busiest] * len(counts) > 1.25 * whole:
-        share = f"{busiest} gets {counts[busiest] / whole:.0%} of the requests of {len(counts)} servers"
+        by_server[step.server].append(step)
+    last = max(step.at for step in steps)
+    now = [own for own in by_server.values() if own[-1].at >= last - 2 * own[-1].seconds]
+    rates = {own[0].server: total(own).requests / total(own).seconds for own in now}
+    whole = math.fsum(rates.values())
+    serving = {server: rate for server, rate in rates.items() if rate > 0.01 * whole}
+    busiest = max(serving, key=serving.__getitem__)
+    if serving[busiest] * len(serving) > 1.25 * whole:
+        share = f"{busiest} gets {serving[busiest] / whole:.0%} of the requests of {len(serving)} servers"
         raise UnfitError("unbalanced", f"{share}: balance them first")
-    return len(counts)
+    return len(serving)
 
 
 class Played:

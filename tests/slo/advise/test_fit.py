@@ -246,3 +246,15 @@ def test_more_traffic_than_instances_can_take_is_no_delay_of_something_else() ->
     assert advice.breaks.most is not None
     assert advice.breaks.most < 55
     assert advice.changes
+
+
+def test_a_server_that_another_one_replaced_is_not_counted() -> None:
+    """A pod is moved after twenty minutes: the traffic is that of one server all the time."""
+    before = Made(varying(0.02)).steps(poisson(15, 1200))
+    after = [
+        replace(step, at=step.at + 1200) for step in Made(varying(0.02)).steps(poisson(15, 2400), server="b")
+    ]
+    found = fitted([*before, *after])
+
+    assert 1 == found.servers
+    assert 15 == pytest.approx(found.rate, rel=0.05)
