@@ -7,23 +7,19 @@ import json
 import math
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import CHANGEABLE, Promise, Signal, all_advice
+from triton_slo.advise.advice import CHANGEABLE, all_advice
 from triton_slo.advise.check import Prediction, compare, kept, read
 from triton_slo.advise.measured import Measured, read_models
+from triton_slo.advise.promises import Promises, read_promises
 from triton_slo.advise.report import checked_document, checked_text, document, text
-from triton_slo.artifact import Options
-from triton_slo.backtest.history import NoSeriesError, fetch
-from triton_slo.indicators import Latency, Queue
 from triton_slo.objective.model import Objective
-from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
 from tritonwatch.arguments import add_at, add_group_filter, seconds, text_of
@@ -116,9 +112,6 @@ def _predictions(path: str | None, *, required: bool) -> list[Prediction]:
     return read(path, text_of(Path(path)))
 
 
-Promises = Mapping[tuple[str, str], Sequence[Promise]]
-
-
 def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises, list[str], float]:
     """Return the models with their objectives, messages for people, and the end of the measured time."""
     objectives = _objectives(args)
@@ -130,7 +123,7 @@ def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises,
         models = read_models(prometheus, start, end, step, args.model)
         if not models:
             raise ProblemsError(Problem("", _no_models(prometheus, args)))
-        promises = _promises(prometheus, objectives, models, start, end, step)
+        promises = read_promises(prometheus, objectives, models, start, end, step)
         messages = [f"{WARNS}{warning}" for warning in prometheus.warnings]
     if not any(promises.values()):
         names = ", ".join(sorted({measured.model for measured in models}))
@@ -143,19 +136,11 @@ def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:
     objectives = load(args.objectives or files.objectives())
     known = {objective.name for objective in objectives}
     if unknown := [name for name in args.objective if name not in known]:
+        wrong = [f"is not an objective{did_you_mean(name, known)}" for name in unknown]
         raise ProblemsError(
-            *(
-                Problem(f"--objective {name}", f"is not an objective{did_you_mean(name, known)}")
-                for name in unknown
-            )
+            *(Problem(f"--objective {each[0]}", each[1]) for each in zip(unknown, wrong, strict=True))
         )
-    return tuple(
-        objective
-        for objective in objectives
-        if (not args.objective or objective.name in args.objective)
-        and isinstance(objective.indicator, Latency | Queue)
-        and not getattr(objective.indicator, "gateway", None)
-    )
+    return tuple(each for each in objectives if not args.objective or each.name in args.objective)
 
 
 def _no_models(prometheus: Prometheus, args: argparse.Namespace) -> str:
@@ -164,43 +149,6 @@ def _no_models(prometheus: Prometheus, args: argparse.Namespace) -> str:
         return f"Prometheus has no data of model {args.model}{did_you_mean(args.model, known)}"
     which = f"model {args.model}" if args.model else "any model"
     return f"Prometheus has no counters of {which} in the last {in_words(args.last)}"
-
-
-def _promises(
-    prometheus: Prometheus,
-    objectives: Sequence[Objective],
-    models: Sequence[Measured],
-    start: float,
-    end: float,
-    step: float,
-) -> dict[tuple[str, str], list[Promise]]:
-    """Return the objectives of each model version, with the share of good requests."""
-    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
-    for objective in objectives:
-        good = _good(prometheus, objective, start, end, step)
-        for measured in models:
-            limits = objective.resolve(measured.model, measured.version)
-            if limits is not None and limits[1] is not None:
-                signal: Signal = "queue" if isinstance(objective.indicator, Queue) else "latency"
-                key = measured.model, measured.version
-                promises[key].append(Promise(objective.name, signal, limits[0], limits[1], good.get(key)))
-    return promises
-
-
-def _good(
-    prometheus: Prometheus, objective: Objective, start: float, end: float, step: float
-) -> dict[tuple[str, str], float]:
-    try:
-        plan = Plan(objective, Options(scrape_interval_seconds=step))
-        history = fetch(prometheus, [plan], start, end, step, recorded=False)
-    except NoSeriesError:
-        return {}
-    shares = {}
-    for (_, model, version), bad, total in zip(history.keys, history.bad, history.total, strict=True):
-        events = float(total[total > 0].sum())
-        if events:
-            shares[model, version] = 1 - float(bad[total > 0].sum()) / events
-    return shares
 
 
 def _changed(text: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import accumulate
 
-from triton_exporter.catalogue import EXPORTER_JOB, models, triton
+from triton_exporter.catalogue import EXPORTER_JOB, models, state, triton
 from triton_slo.advise.measured import Configuration, Step
 
 STEP = 15.0
@@ -110,9 +110,12 @@ def paced(every: float, seconds: float = HOUR) -> Iterator[float]:
 
 
 def series(
-    steps: Sequence[Step], configuration: Configuration, end: float, model: str = "m"
+    steps: Sequence[Step], configuration: Configuration, end: float, late: float, model: str = "m"
 ) -> Iterator[tuple[str, dict[str, str], list[tuple[float, float]]]]:
-    """The exporter's series of these steps, the last of which ends at Unix time `end`."""
+    """The exporter's series of these steps, the last of which ends at Unix time `end`.
+
+    A share `late` of the requests waited for more than 100 ms.
+    """
     start = end - steps[-1].at
     labels = {"instance": "a:8000", "job": EXPORTER_JOB, "model": model, "version": "1"}
     totals = {
@@ -130,6 +133,11 @@ def series(
     times = [start, *(start + step.at for step in steps)]
     for metric, grown in totals.items():
         yield str(metric), labels, list(zip(times, accumulate(grown, initial=0.0), strict=True))
+    waited = [0.0, *accumulate(step.requests for step in steps)]
+    yield state.QUEUE_DURATION.count, labels, list(zip(times, waited, strict=True))
+    for le, share in (("0.1", 1 - late), ("+Inf", 1.0)):
+        points = [(at, share * count) for at, count in zip(times, waited, strict=True)]
+        yield state.QUEUE_DURATION.bucket, {**labels, "le": le}, points
     scheduler = {"scheduler": "dynamic" if configuration.dynamic_batching else "none"}
     scheduler |= {"preferred_batch_sizes": "", "priority_levels": "", "rate_limiter": ""}
     facts = [

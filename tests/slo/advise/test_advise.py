@@ -27,7 +27,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     (folder / "o.yaml").write_text("{name: waits, target: 99%, indicator: {kind: queue, threshold: 100ms}}\n")
     before = Made(varying(0.02)).steps(poisson(36))
     after = Made(varying(0.02), instances=2).steps(poisson(36, seed=5))
-    parts = [*series(before, ONE, CHANGED), *series(after, TWO, END)]
+    parts = [*series(before, ONE, CHANGED, 0.02), *series(after, TWO, END, 0.0)]
     text = openmetrics(sorted(parts, key=lambda part: part[0]))
     with serve(text, folder / "p") as url:
         yield ["advise", "--prometheus", url, "--objectives", str(folder)]
@@ -40,6 +40,7 @@ def test_advice_is_kept_and_compared_with_what_came(
     file = str(tmp_path / "predictions.json")
     assert 0 == main([*prometheus, "--at", str(CHANGED), "--save", file])
     text = capsys.readouterr().out
+    assert "now       the objective was broken: 98.00% did" in text
     assert "change 1  2 instances, not 1: breaks at about " in text
     assert "\ninstance_group [{ kind: KIND_CPU count: 2 }]\n" in text
     assert "# tritonwatch advise: waits breaks at about " in text
@@ -48,6 +49,7 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert 0 == main([*prometheus, "--at", str(END), "--check", file])
     text = capsys.readouterr().out
     assert "changed   instances 2, was 1" in text
+    assert "good      100.00%, predicted 100.00%" in text
     assert "verdict   as predicted" in text
     assert max(map(len, text.splitlines())) <= 80
     assert 0 == main([*prometheus, "--at", str(END), "--check", file, "--json"])
