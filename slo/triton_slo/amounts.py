@@ -38,5 +38,9 @@ WORDS = f'reReplaceAll "{_NO_ANSWER[0]}" "{_NO_ANSWER[1]}" | reReplaceAll `{_KIN
 
 
 def cause_words(cause: str) -> str:
-    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
-    return re.sub(_KIND, "", cause.replace(*_NO_ANSWER)).replace("_", " ")
+    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer.
+
+    A model's name (`queue of my_model`) is left as it is.
+    """
+    name, of, model = re.sub(_KIND, "", cause.replace(*_NO_ANSWER)).partition(" of ")
+    return name.replace("_", " ") + of + model

@@ -21,7 +21,7 @@ from triton_alerts import alertmanager, alerts_file
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.lint import check_file, rule_groups
-from triton_exporter.catalogue import llm
+from triton_exporter.catalogue import llm, models
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
@@ -201,7 +201,11 @@ def _live_findings(
         models,
         {source: access.models(prometheus, query) for source, query in hiding_models().items()},
         [*_missing(prometheus, reading), *unmeasured_objectives(prometheus, reading, scrape_interval)],
-        [*_uncertain(prometheus, reading, scrape_interval), *_lost_histograms(prometheus)],
+        [
+            *_uncertain(prometheus, reading, scrape_interval),
+            *_counted_again(prometheus, reading),
+            *_lost_histograms(prometheus),
+        ],
     )
 
 
@@ -269,6 +273,23 @@ def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> froz
         if any(objective.indicator.needs(plan.scope)):
             models |= access.models(prometheus, plan.measure.total)
     return frozenset(models)
+
+
+def _counted_again(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
+    """Yield the objectives that sum up the requests of an ensemble and of its steps."""
+    sums = [objective for objective in reading.objectives if "model" not in objective.group_by]
+    steps = prometheus.instant(f"group by (model, step_model) ({models.ENSEMBLE_STEP})") if sums else ()
+    for objective in sums:
+        pairs = sorted((sample.labels["model"], sample.labels["step_model"]) for sample in steps)
+        again = [pair for pair in pairs if all(map(objective.models.includes, pair))]
+        if again:
+            ensemble, step = again[0]
+            reason = (
+                f"{objective.name}: adds up all models: a request to the ensemble {ensemble} counts again at its step "
+                f"{step}"
+            )
+            fix = "choose by `models` those that clients call"
+            yield Problem(reading.place(objective.name, "group_by"), reason, fix)
 
 
 def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:

@@ -237,6 +237,17 @@ TRACED_REQUESTS = Metric(
     source="traces",
     caveat="Only every Nth request is traced; a failed execution looks like a completed one.",
 )
+TRACED_STEP_SECONDS = Metric(
+    "triton_model_traced_step_seconds_total",
+    "counter",
+    "Time of traced requests that called other models (an ensemble's steps, BLS with trace=request.trace()): in the "
+    "queue and in compute of each model called and of the caller (step_model), and part request: the whole of it.",
+    (*_MODEL, "step_model", "part"),
+    "s",
+    "traces",
+    caveat="Only every Nth request is traced, so only shares are meant. Calls at the same time add up to more than the "
+    "whole. Not from files of the trace mode triton.",
+)
 QUEUE_FULL_ESTIMATE = Metric(
     "triton_model_queue_full_rejections_estimated_total",
     "counter",

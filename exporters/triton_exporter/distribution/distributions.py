@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -100,6 +100,9 @@ class ObservedModel:
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
     outcomes: Counter[str] = field(default_factory=Counter)
     queue_full: float = 0.0
+    step_seconds: dict[tuple[str, str], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # by the model called, and the part
 
 
 class TraceIntake:
@@ -122,6 +125,7 @@ class TraceIntake:
         if not requests:
             return
         with self._mailbox.budget.charged():
+            known = {version.model for version in models}
             for request in requests:
                 # Believed, a date ahead would close every interval until then, and lose the traces of them all.
                 if request.ended > now + MAX_AHEAD_SECONDS:
@@ -135,6 +139,8 @@ class TraceIntake:
                 model = models.get(_counted_as(request.model, config, totals))
                 if model is not None:
                     self._enter(request, model, config)
+                    if request.steps and request.outcome == "completed":
+                        _enter_steps(request, model, known)
 
     def _enter(self, request: TracedRequest, model: ObservedModel, config: ModelConfig | None) -> None:
         outcome = request.outcome
@@ -171,9 +177,29 @@ class TraceIntake:
         yield Family.of(
             state.QUEUE_FULL_ESTIMATE, [(version, model.queue_full) for version, model in models.items()]
         )
+        yield Family.of(
+            state.TRACED_STEP_SECONDS,
+            [
+                ((*version, *part), seconds)
+                for version, model in models.items()
+                for part, seconds in model.step_seconds.items()
+            ],
+        )
         lost, batches = self._mailbox.lost(), self._mailbox.batches()
         yield Family.of(own.TRACES_LOST, [((loss,), lost.get(loss, 0)) for loss in LOSSES])
         yield Family.of(own.TRACE_BATCHES, [((result,), batches.get(result, 0)) for result in RESULTS])
+
+
+def _enter_steps(request: TracedRequest, model: ObservedModel, known: Collection[str]) -> None:
+    """Add up where the time of a request went that called other models."""
+    called = sum(step.request_seconds for step in request.steps)
+    own = max(0.0, request.request_seconds - (request.queue_seconds or 0.0) - called)
+    model.step_seconds["", "request"] += request.request_seconds
+    model.step_seconds[request.model.model, "compute"] += own
+    for step in request.steps:
+        if step.model in known:
+            model.step_seconds[step.model, "queue"] += step.queue_seconds
+            model.step_seconds[step.model, "compute"] += step.request_seconds - step.queue_seconds
 
 
 def _counted_as(

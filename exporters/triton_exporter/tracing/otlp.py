@@ -13,13 +13,13 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from triton_exporter.http.server import Connections, RefusedError, Request, Response, Server, routed
 from triton_exporter.snapshot import ModelVersion
-from triton_exporter.tracing.trace import Mailbox, Timeline, TracedRequest
+from triton_exporter.tracing.trace import Mailbox, Step, Timeline, TracedRequest
 
 MODEL_NAME, MODEL_VERSION = "triton.model_name", "triton.model_version"
 
@@ -29,6 +29,9 @@ ORPHAN_SECONDS = 60.0
 MAX_PENDING = 20_000
 """Largest number of executions, and of requests with steps, that are stored."""
 
+
+MAX_STEPS = 100
+"""Largest number of calls of one request that are stored."""
 
 MAX_SPANS = 20_000
 """Spans of one batch: Triton sends at most 512, and each takes a kilobyte once it is decoded."""
@@ -116,7 +119,7 @@ class Assembler:
         self._lose = lose
         # By the id of the request's span: when its execution began (ns), and when it was received (s).
         self._executions: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-        self._with_steps: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._steps: OrderedDict[tuple[str, str], tuple[Step, ...]] = OrderedDict()
 
     def assemble(self, spans: Iterable[Span], now: float) -> list[TracedRequest]:
         """Return requests that these spans complete; `now` in seconds of any clock."""
@@ -128,19 +131,19 @@ class Assembler:
             if MODEL_NAME in span.attributes:
                 requests.append(span)
                 if span.parent_id:
-                    self._with_steps[span.trace_id, span.parent_id] = None
+                    self._steps.setdefault((span.trace_id, span.parent_id), ())
         self._forget(now)
-        read = [self._request(span) for span in requests]
+        # A model ends after those that it called.
+        read = [self._request(span) for span in sorted(requests, key=lambda span: span.end)]
         self._lose("malformed", read.count(None))
         return [request for request in read if request]
 
     def _request(self, span: Span) -> TracedRequest | None:
         key = (span.trace_id, span.span_id)
         execution = self._executions.pop(key, None)
-        has_steps = key in self._with_steps
-        self._with_steps.pop(key, None)
+        steps = self._steps.pop(key, None)
         version = ModelVersion(span.attributes[MODEL_NAME], span.attributes.get(MODEL_VERSION, ""))
-        return Timeline(
+        request = Timeline(
             version,
             span.trace_id,
             span.events.get("REQUEST_START", span.start),
@@ -148,8 +151,15 @@ class Assembler:
             span.events.get("QUEUE_START"),
             None if execution is None else execution[0],
             span.end,
-            has_steps,
+            steps is not None,
         ).request()
+        if request is None:
+            return None
+        called = self._steps.get((span.trace_id, span.parent_id))
+        if called is not None and len(called) < MAX_STEPS:
+            step = Step(version.model, request.queue_seconds or 0.0, request.request_seconds)
+            self._steps[span.trace_id, span.parent_id] = (*called, step)
+        return replace(request, steps=steps) if steps else request
 
     def _forget(self, now: float) -> None:
         orphans = 0
@@ -160,8 +170,8 @@ class Assembler:
             self._executions.popitem(last=False)
             orphans += 1
         self._lose("orphan", orphans)
-        while len(self._with_steps) > MAX_PENDING:
-            self._with_steps.popitem(last=False)
+        while len(self._steps) > MAX_PENDING:
+            self._steps.popitem(last=False)
 
 
 def _json_span(span: Any) -> Span:

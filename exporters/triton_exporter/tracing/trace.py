@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelVersion
@@ -43,6 +43,14 @@ SAVED_SECONDS = 5.0
 """Processor time that may be saved up: a Triton that was cut off sends many traces at once."""
 
 
+class Step(NamedTuple):
+    """A call of a model within a request to another one."""
+
+    model: str
+    queue_seconds: float
+    request_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
     """One request to one model version; times in seconds, `ended` in Unix time.
@@ -56,6 +64,8 @@ class TracedRequest:
     request_seconds: float
     queue_seconds: float | None
     trace_id: str
+    steps: tuple[Step, ...] = ()
+    """The models that it called."""
 
 
 class Mailbox:

@@ -74,6 +74,10 @@ class Errors(GatewayIndicator):
         reasons = f"reason=~{quote(regex_of((*self._counted_by_triton, '')))}"
         success = scope.series(triton.REQUEST_SUCCESS)
         failed = scope.series(triton.REQUEST_FAILURE, reasons)
+        if "OTHER" in self.reasons:
+            step = f"{models.ENSEMBLE_STEP}{scope.models}"
+            other = scope.series(triton.REQUEST_FAILURE, 'reason="OTHER"')
+            failed = f"{other} / 2 and on (instance, model) {step}\nor {failed}"
         sees_full = QUEUE_FULL in self.reasons
         if sees_full:
             failed += f" or {full_queue_counter(scope)}"
@@ -88,7 +92,7 @@ class Errors(GatewayIndicator):
                 *([(untraced(scope), UNTRACED_QUEUE)] if sees_full else []),
             ),
             comment="The empty reason at the end is that of a Triton before 24.07, which states none; `or 0` is for "
-            "servers without a failure.",
+            "servers without a failure. Triton counts a failed request of an ensemble twice, as OTHER.",
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import gpu, state, triton
+from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.gateways import GatewayIndicator, GatewayName
@@ -17,7 +17,7 @@ from triton_slo.indicators.histograms import (
     share_of_time,
 )
 from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope
-from triton_slo.promql import Matchers, by, le_matcher
+from triton_slo.promql import Matchers, by, le_matcher, on
 
 _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 """Throttle reasons that take speed away; idle and app_clocks are normal."""
@@ -82,8 +82,12 @@ class Latency(HistogramIndicator, GatewayIndicator):
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Yield shares of the time by cause; they may add up to over one: a GPU is throttled while it computes."""
+        composed = f"on (model) ({models.ENSEMBLE_STEP}{selector} or {state.TRACED_STEP_SECONDS}{selector})"
         for cause, metric in triton.PHASES.items():
-            yield cause, share_of_time(metric, selector, window)
+            # The compute of a model that calls others is their time: queue and compute of each of them say more.
+            whole = "" if cause == "queue" else f"\nunless {composed}"
+            yield cause, f"{share_of_time(metric, selector, window)}{whole}"
+        yield from _steps(selector, window)
         yield "gpu_throttled", _throttled(selector, window)
 
 
@@ -94,6 +98,45 @@ def _nearest_buckets(threshold: float, bounds: Sequence[float]) -> list[float]:
         [bound for bound in bounds if bound > threshold],
     )
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
+
+
+def _steps(selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+    """Yield `queue of X` and `compute of X` for each model X that a model calls: as traced, else of an ensemble's steps.
+
+    Without traces a step takes as long for an ensemble as for those who call it directly. Triton counts an ensemble
+    under version 1.
+    """
+
+    def seconds(*labels: str, matcher: str) -> str:
+        return f"sum {by(labels)} (rate({state.TRACED_STEP_SECONDS}{selector.also(matcher)}[{window}]))"
+
+    parts = seconds(*names.GROUPING, "part", "step_model", matcher='part!="request"')
+    whole = seconds(*names.GROUPING, matcher='part="request"')
+    named = f'label_join({parts}, "{names.CAUSE}", " of ", "part", "step_model")'
+    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
+    yield "", f"clamp_max({each}\n/ {on(names.GROUPING)} group_left () ({whole} > 0), 1)"
+
+    def per_request(metric: Metric) -> str:
+        micros, requests = (
+            f"sum by (model) (rate({each}{selector}[{window}]))" for each in (metric, triton.REQUEST_SUCCESS)
+        )
+        return f"({micros} / ({requests} > 0))"
+
+    took, queued = per_request(triton.REQUEST_DURATION_US), per_request(triton.QUEUE_DURATION_US)
+    step = f"group by (model, position, step_model) ({models.ENSEMBLE_STEP}{selector})"
+    for part, micros in (("queue", queued), ("compute", f"{took} - {queued}")):
+        of_step = f'label_replace({micros}, "step_model", "$1", "model", "(.+)")'
+        share = (
+            f"count by (model, step_model) ({step})\n"
+            f"* on (step_model) group_left () sum by (step_model) ({of_step})\n"
+            f"/ on (model) group_left () ({took} > 0)\n"
+            f"unless on (model) {state.TRACED_STEP_SECONDS}{selector}"
+        )
+        named = f'label_replace(\n{share},\n"{names.CAUSE}", "{part} of $1", "step_model", "(.+)")'
+        yield (
+            "",
+            f'label_replace(clamp_max(sum by (model, {names.CAUSE}) ({named}), 1), "version", "1", "", "")',
+        )
 
 
 def _throttled(selector: Matchers, window: str) -> str:
