@@ -14,13 +14,11 @@ from triton_exporter.family import Family, Sample, series
 _Rows = dict[tuple[str, str], dict[tuple[str, str], float]]
 """Values by model and version (empty: vLLM and others know none), then by the suffix of the series and its `le`."""
 _SUM = "_sum"
-FAMILIES = {Series(source).name.removesuffix(_SUM) for sources in llm.SOURCES.values() for source in sources}
-"""The engines' families: vLLM, trtllm-serve and NIM on their own have these, and no nv_..."""
 
 
 def families(exposition: Exposition) -> Iterator[Family]:
     """Yield the series of a page's language models; nothing where it has none."""
-    if FAMILIES.isdisjoint(exposition.families):
+    if llm.FAMILIES.isdisjoint(exposition.families):
         return
     found: dict[tuple[Metric, tuple[str, ...]], _Rows] = {}
     for target, sources in llm.SOURCES.items():

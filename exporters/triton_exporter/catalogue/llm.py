@@ -163,3 +163,7 @@ REQUESTS = Metric(
     ", ".join(source for sources in _STATES.values() for source in sources),
 )
 SOURCES |= {(REQUESTS, (state,)): sources for state, sources in _STATES.items()}
+FAMILIES = {
+    source.partition("{")[0].removesuffix("_sum") for sources in SOURCES.values() for source in sources
+}
+"""The engines' families: vLLM, trtllm-serve and NIM on their own have these, and no nv_..."""

@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from weakref import ref
 
-from triton_exporter.catalogue import METRICS, own
+from triton_exporter.catalogue import METRICS, llm, own
 from triton_exporter.catalogue.external import stack
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.exposition.parse import FAULTS, Exposition, Parser
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
-from triton_exporter.language_models import FAMILIES
 
 REUSE_SECONDS = 1.0
 """Longest use of one connection by readings that follow each other fast: opening one costs half a reading, and one
@@ -30,7 +29,9 @@ that stays open goes on being served after SIGTERM (see ApiPoller.poll)."""
 PATIENCE_SECONDS = 0.5
 """Longest time that processing waits for the scrapes that write the same reading."""
 
-_TRITON = re.compile(rf"^(?:# (?:HELP|TYPE) )?(?:nv_|{'|'.join(sorted(FAMILIES))})".encode(), re.MULTILINE)
+_TRITON = re.compile(
+    rf"^(?:# (?:HELP|TYPE) )?(?:nv_|{'|'.join(sorted(llm.FAMILIES))})".encode(), re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
