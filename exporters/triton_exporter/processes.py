@@ -34,8 +34,10 @@ _REGION_NUMBER = re.compile(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+)$")
 _OWN_SHM = "/dev/shm"  # noqa: S108 - where Triton puts them
 
 INTERVAL_SECONDS = 30.0
-"""Time between two readings; longer where they would take more than a hundredth of a core: to read the PSS of a
-process with much memory is slow."""
+"""Time between two readings; longer where they would take more than MAX_SHARE of a core: to read the PSS of a process
+with much memory is slow."""
+
+MAX_SHARE = 0.01
 
 
 class _Stub(NamedTuple):
@@ -121,7 +123,7 @@ class Processes:
             self._families = tuple(self._read(self._models))
         except (psutil.Error, OSError):  # Triton ends now
             self._families = ()
-        self.interval_seconds = max(INTERVAL_SECONDS, 100 * (time.thread_time() - started))
+        self.interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / MAX_SHARE)
 
     def _read(self, models: frozenset[str]) -> Iterable[Family]:
         visible, children, stubs, zombies = _scan()
@@ -299,7 +301,7 @@ def _scan() -> tuple[
     stubs: list[_Stub] = []
     zombies: set[psutil.Process] = set()
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error), process.oneshot():
             parent, name = process.ppid(), process.name()
             visible[process.pid] = process, name
             children[parent].append(process)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.proofs.proof_series import SERVER, series
-from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, processes, state, triton
 from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series
 
@@ -162,6 +162,15 @@ class Fleet:
         self._add(triton.PENDING_REQUESTS, labels, sampled(waiting))
         self._add(state.QUEUE_FULL_ESTIMATE, labels, counted(rejected))
         self._add(models.INSTANCES, labels, shape.instances, kind="KIND_GPU", gpu="0")
+        self._add(processes.MODEL_PROCESSES, labels, shape.instances)
+        self._add(processes.MODEL_PROCESS_DEATHS, labels, 0)
+        for part in processes.RELOAD_PARTS:  # reloaded every hour
+            self._add(
+                processes.RELOAD_GROWTH,
+                labels,
+                self._rng.normal(0, 2e7, MINUTES // 60 + 1).repeat(60)[: MINUTES + 1],
+                part=part,
+            )
         self._add(models.QUEUE_SIZE_LIMIT, labels, 60 if shape.capacity >= 10 else 200)
         self._add(probe.SUCCESS, labels, (rng.random(MINUTES + 1) > 0.001).astype(float))
         for metric in (state.MODEL_READY, state.MODEL_EXPECTED):
@@ -208,6 +217,8 @@ class Fleet:
             self._add(stack.SAMPLES_SCRAPED, labels, noise(rng, 49800, 400, 5))
             self._add(triton.PINNED_POOL_USED_BYTES, labels, noise(rng, 94.5, 1, 3))
             self._add(triton.PINNED_POOL_TOTAL_BYTES, labels, 100)
+            self._add(processes.SHM_SIZE, labels, 100)
+            self._add(processes.SHM_USED, labels, noise(rng, 75, 8, 20))
             self._cache(labels)
             self._gpu({**labels, "gpu_uuid": f"GPU-{labels['instance']}"})
 

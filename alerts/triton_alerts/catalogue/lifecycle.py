@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import models, processes, state, triton
 from triton_slo import links, names
 from triton_slo.alert_settings import AlertThreshold
 
@@ -396,4 +396,77 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     ),
 )
 
-ALERTS = (*MODELS, *SERVERS)
+PROCESSES = (
+    _model_alert(
+        name="TritonModelProcessDied",
+        # The missing ones also show a death before the exporter started; the counter also one that Triton repaired.
+        expr=f"""\
+sum without (kind, gpu) ({models.INSTANCES}) - {processes.MODEL_PROCESSES} > 0
+or
+increase({processes.MODEL_PROCESS_DEATHS}[15m]) > 0""",
+        severity="warning",
+        labels=("instance", "model", "version"),
+        for_="1m",
+        keep_firing_for="5m",
+        summary="A process of model {{ $labels.model }} version {{ $labels.version }} has died on "
+        "{{ $labels.instance }}",
+        description="A Python process of model {{ $labels.model }} version {{ $labels.version }} ended on "
+        "{{ $labels.instance }} while Triton needed it. Triton before 24.06 starts it again; later ones do not, and "
+        "a part of the requests, all with one instance, fail until the model is reloaded. Triton still reports the "
+        "model ready, before 25.12.",
+        action="Find out what killed the process (out of memory, a crash in a library), then reload the model.",
+        silence="instance and model, while its processes are killed on purpose",
+    ),
+    _model_alert(
+        name="TritonModelReloadLeaks",
+        # Two changes are three reloads, each of which added more than the threshold.
+        expr=f"""\
+min_over_time({processes.RELOAD_GROWTH}[1d]) > $threshold
+and changes({processes.RELOAD_GROWTH}[1d]) >= 2""",
+        threshold=AlertThreshold(
+            20_000_000,
+            "number",
+            "bytes that every reload of a day added, with at least three",
+            "Caches and allocators of a healthy model vary by a few megabytes between two loads.",
+        ),
+        severity="warning",
+        labels=("instance", "model", "version", "part"),
+        keep_firing_for="30m",
+        summary="Each reload of model {{ $labels.model }} takes {{ $value | humanize1024 }}B more memory on "
+        "{{ $labels.instance }} (part: {{ $labels.part }})",
+        description="At each of at least three reloads of model {{ $labels.model }} version "
+        "{{ $labels.version }} within the last [1d], memory on {{ $labels.instance }} grew by at least "
+        "{{ $value | humanize1024 }}B and was not given back. The part that grows is {{ $labels.part }}: server is "
+        "Triton's own process, processes are those of the model, shm is /dev/shm. When no memory is left, the kernel "
+        "kills a process, or the whole server.",
+        action="Stop automatic reloads of the model, and restart Triton before the memory is used up.",
+        silence="instance and model, until a corrected version of it is deployed",
+    ),
+    _server_alert(
+        name="TritonShmNearFull",
+        # A straight line, as in GpuMemoryGrowth: a load of models is a step.
+        expr=f"""\
+({processes.SHM_SIZE} - {processes.SHM_USED}) / (deriv({processes.SHM_USED}[1h]) > 0) < $threshold
+and 1h * deriv({processes.SHM_USED}[1h]) > 3 * stddev_over_time({processes.SHM_USED}[1h])
+and {processes.SHM_USED} / {processes.SHM_SIZE} > 0.5""",
+        threshold=AlertThreshold(
+            4 * 3600.0,
+            "age",
+            "time until /dev/shm is full, at the growth of the last hour",
+            "Time to restart the server in a quiet hour, before models fail.",
+            below=True,
+        ),
+        severity="warning",
+        for_="15m",
+        keep_firing_for="15m",
+        summary="Shared memory (/dev/shm) of {{ $labels.instance }} will be full in "
+        '{{ $value | printf "%.0f" | humanizeDuration }}',
+        description="Shared memory in use on {{ $labels.instance }} grows steadily, and more than half of it is in "
+        "use. When it is full, no Python model loads, and requests to those that are loaded fail or end "
+        "their processes.",
+        action="See which model's shared memory grows, or whether memory is left behind; restart Triton to free it.",
+        silence="instance, while models are loaded one after the other",
+    ),
+)
+
+ALERTS = (*MODELS, *SERVERS, *PROCESSES)

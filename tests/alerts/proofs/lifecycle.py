@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import models, processes, state, triton
 
 _UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")
 _LOADING = series(state.MODEL_STATE, VERSION, state="loading")
@@ -566,4 +566,90 @@ SERVERS = (
     ),
 )
 
-PROOFS = (*MODELS, *VERSIONS, *REPLICAS, *SERVERS)
+_INSTANCES = series(models.INSTANCES, VERSION, kind="gpu", gpu="0")
+_RUNNING = series(processes.MODEL_PROCESSES, VERSION)
+_DEATHS = series(processes.MODEL_PROCESS_DEATHS, VERSION)
+_GROWTH = series(processes.RELOAD_GROWTH, VERSION, part="shm")
+_SHM, _SHM_USED = series(processes.SHM_SIZE), series(processes.SHM_USED)
+_DEAD = {_INSTANCES: "2x200", _RUNNING: "2x19 1x180", _DEATHS: "0x19 1x180"}
+
+PROCESSES = (
+    fires("TritonModelProcessDied", "fires while a process is missing", _DEAD, "40m", Fires(VERSION)),
+    boundary("TritonModelProcessDied", "is quiet for the first minute", _DEAD, "5m45s"),
+    fires(
+        "TritonModelProcessDied",
+        "fires when Triton has started it again",
+        {**_DEAD, _RUNNING: "2x200"},
+        "7m",
+        Fires(VERSION),
+    ),
+    fires(
+        "TritonModelProcessDied",
+        "fires when it died before the exporter came",
+        {**_DEAD, _RUNNING: "1x200", _DEATHS: "0x200"},
+        "7m",
+        Fires(VERSION),
+    ),
+    quiet(
+        "TritonModelProcessDied",
+        "is quiet while processes of an earlier load remain",
+        {_INSTANCES: "2x200", _RUNNING: "3x200", _DEATHS: "0x200"},
+        "20m",
+    ),
+    quiet("TritonModelProcessDied", "is quiet where processes are not visible", {_INSTANCES: "2x200"}, "20m"),
+    reset(
+        "TritonModelProcessDied",
+        "is quiet when the exporter starts again",
+        {_INSTANCES: "2x200", _RUNNING: "2x200", _DEATHS: "3x19 0x180"},
+        "10m",
+    ),
+    fires(
+        "TritonModelReloadLeaks",
+        "fires after three reloads that each left something",
+        {_GROWTH: "_x20 31000000x120 30000000x120 32000000x200"},
+        "70m",
+        Fires({**VERSION, "part": "shm"}, "28.61Mi"),
+    ),
+    quiet(
+        "TritonModelReloadLeaks",
+        "is quiet after two reloads",
+        {_GROWTH: "_x20 31000000x120 30000000x300"},
+        "90m",
+    ),
+    quiet(
+        "TritonModelReloadLeaks",
+        "is quiet when one of the reloads gave memory back",
+        {_GROWTH: "31000000x120 -9000000x120 30000000x120 32000000x100"},
+        "110m",
+    ),
+    boundary(
+        "TritonModelReloadLeaks",
+        "is quiet at exactly 20 MB",
+        {_GROWTH: "20000000x120 21000000x120 22000000x200"},
+        "90m",
+    ),
+    fires(
+        "TritonShmNearFull",
+        "fires when /dev/shm fills within four hours",
+        {_SHM: "8e9x400", _SHM_USED: "4500000000+5000000x400"},
+        "90m",
+        Fires(SERVER, "1h 25m 0s"),
+    ),
+    boundary(
+        "TritonShmNearFull",
+        "is quiet until half of it is used, and for 15 minutes",
+        {_SHM: "10e9x400", _SHM_USED: "4500000000+5000000x400"},
+        "39m",
+    ),
+    quiet(
+        "TritonShmNearFull",
+        "is quiet after models were loaded at once",
+        {_SHM: "8e9x400", _SHM_USED: "4e9x199 6e9x200"},
+        "80m",
+    ),
+    quiet(
+        "TritonShmNearFull", "is quiet when full and steady", {_SHM: "8e9x400", _SHM_USED: "8e9x400"}, "90m"
+    ),
+)
+
+PROOFS = (*MODELS, *VERSIONS, *REPLICAS, *SERVERS, *PROCESSES)
