@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
-from triton_exporter.app.settings import DoctorSettings
+from triton_exporter.app.settings import DoctorSettings, lacks_client
 from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch.parser import declare
 from tritonwatch.project import Pages
@@ -36,4 +37,11 @@ def run(args: argparse.Namespace) -> int:
     if given and "triton" not in given:
         option = f"--{given[0].replace('_', '-')}"
         raise ProblemsError(Problem(option, "needs --triton URL, the Triton server to examine"))
+    if lacks_client(args.triton or ""):
+        # The image of the compose stack: its other pages need no Triton.
+        print(
+            "tritonwatch web: no findings of the doctor without: pip install 'tritonwatch[probe]'",
+            file=sys.stderr,
+        )
+        given = []
     return serve(args, _Doctor.read(vars(args), os.environ) if given else None)

@@ -64,6 +64,11 @@ def _model_buckets(text: str) -> tuple[str, tuple[float, ...]]:
     return model, seconds
 
 
+def lacks_client(triton: str) -> bool:
+    """Return whether the API at this address needs a package that is not installed."""
+    return is_grpc(triton) and not all(map(importlib.util.find_spec, ("grpc", "tritonclient")))
+
+
 class TritonAccess(Options):
     """Access to a Triton; URLs have no trailing slash."""
 
@@ -110,7 +115,7 @@ class TritonAccess(Options):
         if not (self.triton or self.triton_metrics):
             fix = "give --triton URL, or --triton-metrics URL where only the metrics can be reached"
             yield Problem("--triton", "is missing", fix)
-        if is_grpc(self.triton) and not all(map(importlib.util.find_spec, ("grpc", "tritonclient"))):
+        if lacks_client(self.triton):
             yield Problem(places["triton"], "needs Triton's client", "pip install 'tritonwatch[probe]'")
         urls = self.triton, self.triton_metrics, getattr(self, "probe_grpc", "")
         yield from _certificate_problems("triton", self.certificates, urls, places, "--triton")

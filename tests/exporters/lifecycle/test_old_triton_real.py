@@ -13,7 +13,7 @@ import pytest
 from support.exporter import exporting
 from support.repository import Repository
 from support.tools import ROOT
-from support.triton import drained, infer, live_triton
+from support.triton import api_of, drained, infer, live_triton
 from triton_exporter.catalogue import state, triton
 from tritonwatch.local import TritonServer
 
@@ -38,9 +38,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TritonSe
         yield server
 
 
-def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_models_of_an_older_triton_are_seen_whole(server: TritonServer, transport: str) -> None:
     """States, the failed load with its reason, histograms, and failures that have no reason there."""
-    with exporting(server.http_url, server.metrics_url) as exporter:
+    with exporting(api_of(server, transport), server.metrics_url) as exporter:
         exporter.wait(lambda page: page.value(state.UP))
         assert 200 == infer(server, "echo")
         page = exporter.wait(
@@ -59,9 +60,10 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
     assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
 
 
-def test_the_drain_of_an_older_triton_is_reported(server: TritonServer) -> None:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_the_drain_of_an_older_triton_is_reported(server: TritonServer, transport: str) -> None:
     """Its API stays open and reports that the server is not live: draining, and no model ready."""
-    with exporting(server.http_url, server.metrics_url) as exporter:
+    with exporting(api_of(server, transport), server.metrics_url) as exporter:
         page, phase = drained(server, exporter, "slowly")
 
     assert (1, "draining") == (page.value(state.UP), phase)

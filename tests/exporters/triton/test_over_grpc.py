@@ -385,6 +385,22 @@ def test_a_missing_client_is_named_with_its_extra(
     )
 
 
+def test_the_web_page_does_without_the_client(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The image of the compose stack has no client, and one address of Triton for all services."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
+    examined: list[object] = []
+    monkeypatch.setattr("tritonwatch.web.server.serve", lambda _args, triton: examined.append(triton) or 0)
+
+    assert 0 == main(
+        ["web", "--prometheus", "http://127.0.0.1:1", "--triton", "grpc://127.0.0.1:1", "--gpu", "none"]
+    )
+    assert [None] == examined
+    assert "no findings of the doctor without: pip install 'tritonwatch[probe]'" in capsys.readouterr().err
+
+
 def test_nothing_of_grpc_is_loaded_for_http() -> None:
     """It takes a tenth of a second of CPU time, and 20 MB."""
     program = """\

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc  # type: ignore[import-untyped]
 import pytest
 
 from exporters.faults import body, faulty
@@ -27,12 +29,13 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.certificates import Certificates, ReloadedTls
-from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.http.client import LIVE_PATH, Client, FetchError, Limits
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.tracing.trace_setting import TraceRate
+from triton_exporter.triton.over_grpc import GrpcClient
 from tritonwatch.local import TritonPorts
 
 
@@ -97,6 +100,38 @@ def test_a_renewed_client_certificate_is_used_without_a_restart(
         client.close()
         os.remove(tmp_path / "client.key")
         assert b"inside" == client.get("/").body
+
+
+def test_a_renewed_certificate_is_used_for_the_next_channel_of_grpc(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over HTTP: the next connection uses the files as they are now; broken ones leave the last good in use."""
+    for name in ("ca.pem", "client.pem", "client.key"):
+        write(tmp_path / name, (pki / name).read_text())
+    server = grpc.server(ThreadPoolExecutor(1))  # without any method
+    keys = [((pki / "server.key").read_bytes(), (pki / "server.pem").read_bytes())]
+    credentials = grpc.ssl_server_credentials(keys, (pki / "ca.pem").read_bytes(), True)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    client = GrpcClient(f"grpcs://127.0.0.1:{port}", certificates=shown(tmp_path))
+
+    def asked() -> int | str:
+        with closing(client):
+            try:
+                return client.get(LIVE_PATH).status
+            except FetchError as error:
+                return error.reason
+
+    assert 404 == asked()
+    write(tmp_path / "client.pem", (pki / "unsigned.pem").read_text())
+    assert 404 == asked()
+    assert "client.key: is the key of another certificate" in caplog.text
+    write(tmp_path / "client.key", (pki / "unsigned.key").read_text())
+    assert "tls" == asked()
+    (tmp_path / "client.key").unlink()
+    with pytest.raises(FetchError, match=r"tls: .*client\.key"):
+        GrpcClient(f"grpcs://127.0.0.1:{port}", certificates=shown(tmp_path)).get(LIVE_PATH)
+    server.stop(0).wait()
 
 
 def _drips(connection: socket.socket, ended: threading.Event) -> None:
