@@ -65,14 +65,14 @@ class Range:
 class Change:
     """Another configuration (or number of servers), and what is predicted of it.
 
-    `breaks` is in requests a second; wait and refusals are those at the traffic of now.
+    `breaks` is in requests a second; wait and refusals are those at the traffic of now, None where there is no estimate.
     """
 
     name: str
     what: Mapping[str, float]
     breaks: Range
-    wait_p99: float
-    refused: float
+    wait_p99: float | None
+    refused: float | None
     note: str = ""
 
 
@@ -153,7 +153,8 @@ def _advise(
             raise UnfitError("too_slow", _too_slow(fitted, promise, now))
     except UnfitError as error:
         return replace(advice, unknown=error.reason, text=str(error))
-    asked = play.change("as asked", changed, now) if changed else None
+    name = ", ".join(f"{name}={value:g}" for name, value in (changed or {}).items())
+    asked = play.change(name, changed, now) if changed else None
     advice = replace(advice, fit=fitted, breaks=breaks, asked=asked)
     if breaks.least is not None and breaks.estimate is None:
         text = (
@@ -234,7 +235,6 @@ class Play:
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)
-        outcome = self.outcome(changed, self.fit.rate / servers)
         note = ""
         if changed.kind == "gpu" and changed.instances > now.instances:
             same = self.breaks(replace(changed, instances=now.instances))
@@ -246,6 +246,9 @@ class Play:
             note = "if the model can"
         elif changed.dynamic_batching and not now.dynamic_batching:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
+        if breaks.estimate is None:
+            return Change(name, dict(what), breaks, None, None, note)
+        outcome = self.outcome(changed, self.fit.rate / servers)
         return Change(name, dict(what), breaks, outcome.wait_within(0.99), outcome.refused_share, note)
 
     def breaks(self, configuration: Configuration) -> Range:

@@ -49,12 +49,12 @@ def text(advice: Advice) -> str:
         return "\n".join(lines)
     fit, breaks, room = advice.fit, advice.breaks, advice.breaks.times(1 / advice.fit.rate)
     times = (
-        f"{room.estimate:.2g} times (at least {room.least:.2g})"
+        f"{room.estimate:.3g} times (at least {room.least:.3g})"
         if room.estimate
-        else f"at most {room.most:.2g} times"
+        else f"at most {room.most:.3g} times"
     )
     if room.least and not room.estimate:
-        times = f"{room.least:.2g} to {room.most:.2g} times"
+        times = f"{room.least:.3g} to {room.most:.3g} times"
     on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
     dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
     lines += _row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
@@ -115,12 +115,12 @@ def _assumes(fit: Fit) -> str:
 
 
 def _change(change: Change) -> str:
-    note = f"; {change.note}" if change.note else ""
-    refused = f", {change.refused:.1%} refused" if change.refused else ""
-    return (
-        f"{change.name}: breaks {_at(change.breaks)}, p99 of the wait now {measured_text(change.wait_p99)}"
-        f"{refused}{note}"
+    wait = (
+        "" if change.wait_p99 is None else f", p99 of waits at this traffic {measured_text(change.wait_p99)}"
     )
+    refused = f", {change.refused:.1%} refused" if change.refused else ""
+    note = f"; {change.note}" if change.note else ""
+    return f"{change.name}: breaks {_at(change.breaks)}{wait}{refused}{note}"
 
 
 def fragment(advice: Advice, change: Change) -> str:

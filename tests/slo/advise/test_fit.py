@@ -139,6 +139,7 @@ def test_a_second_instance_on_a_gpu_is_a_range() -> None:
     assert advice.asked is not None
     assert advice.breaks is not None
     assert advice.asked.breaks.estimate is None
+    assert advice.asked.wait_p99 is None
     assert advice.asked.breaks.least == advice.breaks.least
     assert advice.asked.breaks.most is not None
     assert advice.breaks.most is not None
@@ -161,6 +162,7 @@ def test_batches_that_were_never_seen_have_limits_only() -> None:
     assert "" == advice.unknown
     assert advice.asked is not None
     assert advice.asked.breaks.estimate is None
+    assert (None, None) == (advice.asked.wait_p99, advice.asked.refused)
     assert "ask again in ten minutes" in advice.asked.note
 
 
