@@ -236,7 +236,13 @@ class Play:
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)
         note = ""
-        if changed.kind == "gpu" and changed.instances > now.instances:
+        alone = changed.setting(self.fit.rows).max_batch == 1
+        if alone and changed.limit and changed.dynamic_batching:
+            breaks = Range(None, None, breaks.most)
+            note = "with max_queue_size and batches of one, Triton 2.51 leaves instances idle"
+        elif alone and what.keys() & {"max_batch_size", "delay_ms", "max_queue_size"}:
+            note = "without batching, max_batch_size, delay_ms and max_queue_size change nothing"
+        elif changed.kind == "gpu" and changed.instances > now.instances:
             same = self.breaks(replace(changed, instances=now.instances))
             breaks = Range(same.least, None, breaks.most)
             note = "instances share the GPU: counters do not show how much they gain"

@@ -260,3 +260,23 @@ def test_a_server_that_another_one_replaced_is_not_counted() -> None:
 
     assert 1 == found.servers
     assert 15 == pytest.approx(found.rate, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changed", "note", "estimated"),
+    [
+        ({"max_batch_size": 16}, "change nothing", True),
+        ({"max_batch_size": 1, "max_queue_size": 9}, "leaves instances idle", False),
+        ({"delay_ms": 5, "batching": 0}, "change nothing", True),
+    ],
+)
+def test_a_change_that_does_nothing_or_stalls_is_called_so(
+    changed: dict[str, float], note: str, estimated: bool
+) -> None:
+    """Without a batcher its settings have no effect; a limit of batches of one stalls."""
+    steps = tuple(Made(varying(0.02)).steps(poisson(15)))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], changed)
+
+    assert advice.asked is not None
+    assert note in advice.asked.note
+    assert estimated == (advice.asked.breaks.estimate is not None)
