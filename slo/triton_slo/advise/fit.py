@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from triton_exporter.common.duration import measured_text
 from triton_slo.advise.measured import Configuration, Step, total
 from triton_slo.advise.simulate import Service, Setting, Traffic, simulate
@@ -225,29 +227,20 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
     for step in steps:
         for name, instances in step.others_busy.items():
             totals[name] += instances
+    weights = np.sqrt([step.executions for step in steps])
+    ratios = [step.busy_seconds / _expected(step, service) for step in steps]
     for name in sorted(totals, key=lambda name: -totals[name])[:5]:
-        ratios = [step.busy_seconds / _expected(step, service) for step in steps]
         busy = [step.others_busy.get(name, 0.0) for step in steps]
-        t = _slope_t([step.executions for step in steps], busy, ratios)
+        if np.ptp(busy) < 0.001:
+            continue
+        (slope, _), covariance = np.polyfit(busy, ratios, 1, w=weights, cov=True)
+        t = slope / max(1e-9, covariance[0, 0] ** 0.5)
         if t > SHARED_T:
             raise UnfitError(
                 "shared_device",
                 f"executions take longer while {name} works (t {t:.0f}): they share a device, and what one of "
                 "them gains the other loses",
             )
-
-
-def _slope_t(weights: Sequence[float], x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the t of the slope of a weighted regression; 0 where x does not vary."""
-    weight = math.fsum(weights)
-    mx, my = (math.fsum(map(math.prod, zip(weights, values, strict=True))) / weight for values in (x, y))
-    points = [(w, xi - mx, yi - my) for w, xi, yi in zip(weights, x, y, strict=True)]
-    sxx = math.fsum(w * dx * dx for w, dx, _ in points)
-    if sxx <= 1e-9 * weight:
-        return 0.0
-    slope = math.fsum(map(math.prod, points)) / sxx
-    rest = math.fsum(w * (dy - slope * dx) ** 2 for w, dx, dy in points)
-    return slope / max(1e-12, math.sqrt(rest / (len(points) - 2) / sxx))
 
 
 def _dispersion(steps: Sequence[Step]) -> tuple[float, float]:
