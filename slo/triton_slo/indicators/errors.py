@@ -75,9 +75,11 @@ class Errors(GatewayIndicator):
         success = scope.series(triton.REQUEST_SUCCESS)
         failed = scope.series(triton.REQUEST_FAILURE, reasons)
         if "OTHER" in self.reasons:
-            step = f"{models.ENSEMBLE_STEP}{scope.models}"
+            # The configuration would tell an ensemble, but may be unknown for a while: a counter that then doubles, and
+            # later halves, is worse than half of the few failures of other models that are OTHER.
+            # https://github.com/triton-inference-server/core/blob/main/src/ensemble_scheduler/ensemble_scheduler.cc
             other = scope.series(triton.REQUEST_FAILURE, 'reason="OTHER"')
-            failed = f"{other} / 2 and on (instance, model) {step}\nor {failed}"
+            failed = f"{other} / 2 or {failed}"
         sees_full = QUEUE_FULL in self.reasons
         if sees_full:
             failed += f" or {full_queue_counter(scope)}"
@@ -92,7 +94,7 @@ class Errors(GatewayIndicator):
                 *([(untraced(scope), UNTRACED_QUEUE)] if sees_full else []),
             ),
             comment="The empty reason at the end is that of a Triton before 24.07, which states none; `or 0` is for "
-            "servers without a failure. Triton counts a failed request of an ensemble twice, as OTHER.",
+            "servers without a failure. OTHER is a failed request of an ensemble, which Triton counts twice.",
         )
 
     @property

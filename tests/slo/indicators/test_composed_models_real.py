@@ -40,8 +40,9 @@ objectives:
   - {name: fleet, target: 99%, group_by: [], indicator: errors}
 """
 PARSED = read([("o.yaml", OBJECTIVES)]).objectives
-STEP_SECONDS = 0.05
-SECONDS = 15.0
+STEP_SECONDS = 0.25
+"""Long beside what a busy machine adds to a request."""
+SECONDS = 20.0
 BROKEN = 50
 _CALLS = """\
         for request in requests:
@@ -143,8 +144,8 @@ def test_the_budget_of_an_ensemble_is_split_by_step(stage: Stage) -> None:
     causes = stage.causes("pipe")
 
     assert 0.7 < stage.waited("pipe")
-    assert stage.waited("pipe") == pytest.approx(causes["queue of my_rerank"], abs=0.08)
-    assert STEP_SECONDS / mean(stage.took["pipe"]) == pytest.approx(causes["compute of my_rerank"], abs=0.08)
+    assert stage.waited("pipe") == pytest.approx(causes["queue of my_rerank"], abs=0.1)
+    assert STEP_SECONDS / mean(stage.took["pipe"]) == pytest.approx(causes["compute of my_rerank"], abs=0.1)
     assert causes["queue of quick"] + causes["compute of quick"] < 0.1
     assert "compute_infer" not in causes
 
