@@ -97,9 +97,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     dispersion, dispersion_error = _dispersion(used)
     utilization = used_whole.busy_seconds / used_whole.seconds / configuration.instances
     played = Played(configuration.setting(rows), service, kept)
-    # While instances are always busy the queue grows, and its wait depends on when that began.
-    strange_from = math.inf if utilization > 0.95 else 0.1 * threshold
-    burst, modelled, z = _match_wait(played, dispersion, dispersion_error, strange_from)
+    burst, modelled, z = _match_wait(played, (dispersion, dispersion_error), threshold, utilization > 0.95)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
@@ -290,7 +288,7 @@ class Played:
             wait = simulate(self.setting, self.service, traffic, 5_000).mean_wait
             queued += [wait * block.requests for block in self.blocks[i : i + size]]
         requests = total(self.blocks).requests
-        modelled = math.fsum(queued) / requests
+        modelled = max(1e-9, math.fsum(queued) / requests)
         scale = self.wait / modelled
         off = (block.queue_seconds - scale * each for block, each in zip(self.blocks, queued, strict=True))
         error = math.fsum(each * each for each in off) ** 0.5 / requests
@@ -299,28 +297,34 @@ class Played:
 
 
 def _match_wait(
-    played: Played, dispersion: float, dispersion_error: float, strange_from: float
+    played: Played, dispersion: tuple[float, float], threshold: float, saturated: bool
 ) -> tuple[float, float, float]:
     """Return the burst with which the model waits as was measured, the wait with it, and z.
 
-    Raises UnfitError where no arrivals that the counts allow explain a wait that is off by `strange_from` seconds.
+    Raises UnfitError where no arrivals that the counts allow explain the wait. While instances are always busy
+    (`saturated`) the queue grows, and how long requests wait depends on when that began.
     """
     modelled, z = played.waits(1.0)
     seen = f"requests wait {measured_text(played.wait)} on average, {measured_text(modelled)} are expected at this rate"
-    if z < -LARGE_Z and played.wait < 0.75 * modelled:
+    # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
+    if z < -LARGE_Z and played.wait < 0.75 * modelled - 0.001 * threshold:
         raise UnfitError(
             "paced_clients",
             f"{seen} (z {z:.1f}): clients wait for answers before they send more, or are paced, so that more "
             "clients, not a rate, break the objective",
         )
+    if saturated:
+        return 1.0, modelled, z
     burst = 1.0
-    if z > LARGE_Z and dispersion - 2 * dispersion_error > 1:
-        least, most = 1.0, 2 * (dispersion + 2 * dispersion_error)
+    too_long = z > LARGE_Z and played.wait - modelled > 0.01 * threshold
+    index, error = dispersion
+    if too_long and index - 2 * error > 1:
+        least, most = 1.0, 2 * (index + 2 * error)
         while most - least > 0.05 * least:
             burst = (least + most) / 2
             modelled, z = played.waits(burst)
             least, most = (burst, most) if z > 0 else (least, burst)
-    if z > LARGE_Z and played.wait - modelled > strange_from:
+    if z > LARGE_Z and played.wait - modelled > 0.1 * threshold:
         idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request comes"
         raise UnfitError(
             "other_delay",

@@ -280,3 +280,15 @@ def test_a_change_that_does_nothing_or_stalls_is_called_so(
     assert advice.asked is not None
     assert note in advice.asked.note
     assert estimated == (advice.asked.breaks.estimate is not None)
+
+
+def test_fast_executions_hardly_wait_at_all() -> None:
+    """20 us at 2 requests/s: neither a wait of 0 in the model nor the time of Triton itself is a contradiction."""
+    quiet = Made(varying(0.00002)).steps(poisson(2))
+    found = fitted([replace(step, queue_seconds=0.0001 * step.requests) for step in quiet])
+
+    assert 1 == found.burst
+    [advice] = advise(Measured("m", "1", ALONE, tuple(quiet)), [PROMISE])
+    assert "" == advice.unknown
+    assert advice.breaks is not None
+    assert not advice.needs_change
