@@ -59,22 +59,38 @@ class _Use(NamedTuple):
         return self.rss if self.pss is None else self.pss
 
 
+LINGERING = 60
+"""Readings after which processes of an earlier load that run beside those of the new one are taken to have been left."""
+
+
 @dataclass
 class _Loads:
-    """The loads of a model version that were seen: a load has ended when two readings show the same regions."""
+    """Memory after each load of a model version; regions tell loads apart, which may take longer than a reading."""
 
-    latest: frozenset[str] = frozenset()
-    settled: frozenset[str] = frozenset()
-    memory: tuple[int, ...] = ()
-    growth: tuple[int, ...] = ()
+    growth: tuple[int, ...] = ()  # of RELOAD_PARTS, from load to load
+    _memory: tuple[int, ...] = ()  # after this load; empty until it has ended
+    _memory_before: tuple[int, ...] = ()
+    _regions: frozenset[str] = frozenset()  # of this load
+    _earlier: frozenset[str] = frozenset()
+    _latest: frozenset[str] = frozenset()
+    _unchanged: int = 0
 
-    def note(self, regions: frozenset[str], memory: tuple[int, ...]) -> None:
+    def note(self, running: frozenset[str], memory: tuple[int, ...], *, is_ready: bool) -> None:
         """Take in one reading: the regions of the running stubs, and the memory of each of RELOAD_PARTS."""
-        if regions == self.latest and regions - self.settled:
-            if self.memory:
-                self.growth = tuple(now - before for now, before in zip(memory, self.memory, strict=True))
-            self.settled, self.memory = regions, memory
-        self.latest = regions
+        self._unchanged = self._unchanged + 1 if running == self._latest else 0
+        self._latest = running
+        new = running - self._regions - self._earlier
+        if new and self._memory:
+            self._memory_before, self._memory = self._memory, ()
+            self._earlier, self._regions = running - new, new
+        else:
+            self._regions |= new
+        # Triton ends the processes of the earlier load when the new one has ended.
+        wanted = LINGERING if self._earlier & running else 1
+        if not self._memory and is_ready and self._regions & running and self._unchanged >= wanted:
+            self._memory = memory
+            if self._memory_before:
+                self.growth = tuple(now - old for now, old in zip(memory, self._memory_before, strict=True))
 
 
 @dataclass
@@ -87,7 +103,9 @@ class Processes:
     url: str
     interval_seconds: float = field(default=INTERVAL_SECONDS, init=False)
     _families: Sequence[Family] = field(default=(), init=False)  # replaced as a whole
-    _models: frozenset[str] | None = field(default=None, init=False)  # None: Triton was not asked yet
+    _states: Mapping[ModelVersion, str] | None = field(
+        default=None, init=False
+    )  # None: Triton was not asked yet
     _server: psutil.Process | None = field(default=None, init=False)
     _prefixes: set[str] = field(default_factory=set, init=False)
     _cpu: defaultdict[ModelVersion | None, float] = field(
@@ -105,9 +123,10 @@ class Processes:
     _is_denied: bool = field(default=False, init=False)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Note the names of Triton's models."""
-        if snapshot.index is not None or self._models is None:
-            self._models = frozenset(entry.model for entry in snapshot.index or ())
+        """Note which model versions Triton has, and which are loaded."""
+        if snapshot.index is not None or self._states is None:
+            index = snapshot.index or ()
+            self._states = {ModelVersion(entry.model, entry.version): entry.state for entry in index}
 
     def families(self, now: float) -> Iterable[Family]:
         """Return the families of the last reading."""
@@ -115,17 +134,18 @@ class Processes:
 
     def poll(self, now: float) -> None:
         """Read all processes, and the memory of those of this Triton."""
-        if self._models is None:
+        if self._states is None:
             self.interval_seconds = 1.0
             return
         started = time.thread_time()
         try:
-            self._families = tuple(self._read(self._models))
+            self._families = tuple(self._read(self._states))
         except (psutil.Error, OSError):  # Triton ends now
             self._families = ()
         self.interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / MAX_SHARE)
 
-    def _read(self, models: frozenset[str]) -> Iterable[Family]:
+    def _read(self, states: Mapping[ModelVersion, str]) -> Iterable[Family]:
+        models = {version.model for version in states}
         visible, children, stubs, zombies = _scan()
         parents = {stub.server_pid for stub in stubs}  # also a program that has Triton as a library
         candidates = [
@@ -178,7 +198,8 @@ class Processes:
             yield from self._regions(folder, by_model, {stub.region for stub in stubs})
         for version, its in by_model.items():
             memory = (server.best, uses[version].best, used)
-            self._loads[version].note(frozenset(stub.region for stub in its), memory)
+            is_ready = states.get(version, "READY") == "READY"
+            self._loads[version].note(frozenset(stub.region for stub in its), memory, is_ready=is_ready)
         yield Family.of(
             processes.RELOAD_GROWTH,
             (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +13,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.exporter import exporting
+from support.exporter import ScrapedPage, exporting
+from support.fast_prometheus import INTERVAL_SECONDS, SCALE, fast_prometheus
 from support.loopback import answering
 from support.repository import Repository, write
 from support.triton import control, infer, live_triton
 from support.waiting import eventually
+from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import Metric, models, processes
 from triton_exporter.family import series
 from triton_exporter.processes import Processes
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
+from triton_slo.artifact import Options
 from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
@@ -213,7 +217,8 @@ def test_an_unloaded_model_has_no_processes_and_no_deaths(tmp_path: Path) -> Non
 
 _LEAKS = """\
 def initialize(self, args):
-        import uuid
+        import time, uuid
+        time.sleep(1.5)
         with open(f"/dev/shm/triton_leak_of_test_{uuid.uuid4().hex}", "wb") as file:
             file.write(bytes(64 << 20))"""
 
@@ -247,3 +252,51 @@ def test_a_model_that_leaves_memory_at_each_reload_shows_how_much(tmp_path: Path
         assert abs(growth["processes"]) < 4 * MIB
         assert growth["server"] < 8 * MIB
     assert _series(processes.RELOAD_GROWTH, {"model": "echo", "version": "1", "part": "shm"}) not in shown
+
+
+def test_the_alerts_fire_for_a_model_that_leaks_and_for_a_killed_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three reloads leaves 64 MiB; then a process is killed, and a reload ends that alert."""
+    monkeypatch.setattr("triton_exporter.processes.INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr("triton_exporter.processes.MAX_SHARE", 1.0)
+    made = artifacts((), Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS))
+    leaky = {"model": "other_1_2", "version": "1"}
+
+    def grown(page: ScrapedPage) -> float | None:
+        return page.value(processes.RELOAD_GROWTH, **leaky, part="shm")
+
+    try:
+        with (
+            watching(tmp_path, prepare=_LEAKS) as triton,
+            exporting(triton.server.http_url, triton.server.metrics_url) as exporter,
+            fast_prometheus(exporter.url, made, tmp_path / "watch") as watch,
+        ):
+            worked: set[float | None] = (
+                set()
+            )  # another value at each reading: after three the first load is known
+            exporter.wait(
+                lambda page: worked.add(page.value(processes.SERVER_CPU)) or len(worked - {None}) > 2
+            )
+            measured: list[float] = []
+            while len(measured) < 3:
+                triton.reload("other_1_2")
+                page = exporter.wait(lambda page: grown(page) not in (None, *measured[-1:]))
+                measured.append(grown(page) or 0)
+                watch.wait_seen(f"{processes.RELOAD_GROWTH} == {measured[-1]}")
+            leak = watch.wait("TritonModelReloadLeaks", **leaky, part="shm")
+            (stub,) = triton.stubs("other_1_2")
+            stub.send_signal(signal.SIGKILL)
+            watch.wait("TritonModelProcessDied", **leaky)
+            others = watch.alerts("TritonModelProcessDied", model="echo")
+            triton.reload("other_1_2")
+            watch.wait_gone("TritonModelProcessDied", **leaky)
+    finally:
+        for left in Path("/dev/shm").glob("triton_leak_of_test_*"):
+            left.unlink()
+
+    # Other tests use the same /dev/shm at the same time.
+    assert re.match(
+        r"Each reload of model other_1_2 takes \d+.*MiB more memory", leak["annotations"]["summary"]
+    )
+    assert [] == others
