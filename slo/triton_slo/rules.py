@@ -310,9 +310,11 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
 
 def _since(plan: Plan) -> Rule:
     own = plan.own
+    # These are evaluated more rarely than the group is counted: it may have been counted for some minutes.
+    counted = f"timestamp({names.COUNTER}{own})[{plan.clock.text('5m')}:{plan.clock.text('15s')}]"
     return Rule(
         f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
-        f"or time() + 0 * sum without ({names.EVENT}) ({names.COUNTER}{own})",
+        f"or min without ({names.EVENT}) (min_over_time({counted}))",
         names.COUNTER_SINCE,
         labels=plan.labels,
         comment="Unix time since which the group is counted. Events before it are in no window: one that is longer "

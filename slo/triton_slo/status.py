@@ -263,7 +263,8 @@ _UNKNOWN_STEP_SECONDS = 300
 _COPY_FROM_SECONDS = 12 * 3600
 """A shorter time is read from the counter itself: the copy lags by up to four minutes."""
 _COUNTED = f'timestamp({names.COUNTER}{{{names.EVENT}="{names.TOTAL}"}})'
-_AGE_QUERY = f"time() - ({_COUNTED} or max_over_time({_COUNTED}[1h:1m]))"
+# A threshold that was changed in the last hour has left a series with the earlier one.
+_AGE_QUERY = f"time() - max without ({names.THRESHOLD}) ({_COUNTED} or max_over_time({_COUNTED}[1h:1m]))"
 _UNKNOWN = Matchers((f'alertname=~"{regex_of((names.UNKNOWN_ALERT, names.UNMEASURED_ALERT))}"',))
 
 

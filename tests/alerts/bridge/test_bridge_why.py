@@ -274,7 +274,7 @@ def test_a_title_says_that_its_share_is_an_estimate(tmp_path: Path) -> None:
 
 
 def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> None:
-    """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
+    """Of one moment: the counts, their share in the title, and their burn rate; all of it goes to the backend's failures."""
     now = time.time() // STEP * STEP
     # Five minutes into the future: the numbers are asked for as of now, which is later on a busy machine.
     times = [now - 2 * HOURS + at for at in range(0, int(2 * HOURS) + 300, STEP)]
@@ -299,7 +299,7 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         known = from_prometheus(Prometheus(Access(url)))(incident)
 
     facts = dict(known.facts)
-    assert "0.5x the allowed rate (120 of 2,400 failed in 5m)" == facts["Burn rate"]
+    assert "5x the allowed rate (120 of 2,400 failed in 5m)" == facts["Burn rate"]
     assert re.fullmatch(r"not known yet: [0-9hms ]+ of data, of 30d", facts["Budget left"])
     assert "ranker: 5 % of requests fail (120 of 2,400 in 5 min), target 1 %" == known.title
     assert "99 % of requests without an error over 30d" == facts["Objective"]

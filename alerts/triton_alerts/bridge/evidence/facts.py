@@ -132,7 +132,10 @@ def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
         silent_since = evidence.prometheus_silent_since
         if silent_since is not None:
             silent_since = before.evidence.prometheus_silent_since or silent_since
-        evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at, silent_since)
+        known = before.evidence.and_newer(evidence)
+        if not before.open:  # it says what was wrong
+            known = known.model_copy(update={"title": before.evidence.title})
+        evidence = Evidence.of(known, evidence.at, silent_since)
     return before.model_copy(update={"evidence": evidence}), ()
 
 
@@ -273,16 +276,18 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
     age = _age(prometheus, where)
     burn = value(f"max({burn_now(where)})") if age >= _LEAST * _NOW_SECONDS else None
-    title = _not_ready_title(prometheus, member) if indicator.counts_time else ""
+    title = _not_ready_title(prometheus, member) if indicator.counts_time else None
     if burn is not None:
+        failed, total = (0, 0) if indicator.counts_time else _failed_now(prometheus, where)
+        if total and target is not None:  # of one moment: what was recorded may be of another
+            burn = failed / total / error_budget(target)
         words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
-        failed, total = (0.0, 0.0) if indicator.counts_time else _failed_now(prometheus, where)
         if total:
             estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
             about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
             seconds = min(age, _NOW_SECONDS)
             words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(seconds)})"
-            model = member.labels.get("model")
+            model, title = member.labels.get("model"), ""
             if model and target is not None and failed / total > error_budget(target):
                 what = indicator.failing_words
                 what = what.format(time_text(threshold)) if threshold is not None else what
@@ -326,29 +331,31 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
-def _not_ready_title(prometheus: Prometheus, member: Member) -> str:
-    """Return on how many servers the model is not ready, and since when."""
+def _not_ready_title(prometheus: Prometheus, member: Member) -> str | None:
+    """Return on how many servers the model is not ready, and since when; None if that is not known."""
     model = member.labels.get("model")
     ready = [sample.value > 0 for sample in prometheus.instant(_readiness_query(member))] if model else []
+    if not ready:
+        return None
     if all(ready):
-        return ""
+        return f"{model} was not ready, and is ready again on all its servers"
     since = prometheus.instant(f"min({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
     began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
     return f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
 
 
-def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[float, float]:
+def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int]:
     """Return how many events of the last minutes failed, and all; of several groups, where most did."""
     counter = f"{names.COUNTER}{where}"
     # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
     grown = prometheus.instant(f"({counter} - {counter} offset 5m >= 0) or increase({counter}[5m])")
-    counts: dict[names.GroupLabels, dict[str, float]] = {}
+    counts: dict[names.GroupLabels, dict[str, int]] = {}
     for sample in grown:
         group = counts.setdefault(names.group_of(sample.labels), {})
-        group[sample.labels.get(names.EVENT, "")] = sample.value
+        group[sample.labels.get(names.EVENT, "")] = round(sample.value)
     return max(
-        ((each.get(names.ERROR, 0.0), each.get(names.TOTAL, 0.0)) for each in counts.values()),
-        default=(0.0, 0.0),
+        ((each.get(names.ERROR, 0), each.get(names.TOTAL, 0)) for each in counts.values()),
+        default=(0, 0),
     )
 
 

@@ -182,8 +182,8 @@ class SourceFacts(BaseModel, frozen=True):
     cause: str = ""
     largest_cause: str = ""
     first_step: str = ""
-    title: str = ""
-    """What is wrong with the objective, in plain numbers; empty: not known."""
+    title: str | None = None
+    """What is wrong with the objective, in plain numbers; empty: nothing is wrong at this moment; None: not known."""
     servers_not_ready: int | None = None
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
@@ -195,7 +195,7 @@ class SourceFacts(BaseModel, frozen=True):
             cause=newer.cause or self.cause,
             largest_cause=newer.largest_cause or self.largest_cause,
             first_step=newer.first_step or self.first_step,
-            title=newer.title or self.title,
+            title=self.title if newer.title is None else newer.title,
             servers_not_ready=known,
         )
 
