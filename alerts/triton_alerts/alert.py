@@ -74,6 +74,8 @@ class Alert(Tunable):
 
     def with_numbers(self, text: str) -> str:
         """Return a text for people with its threshold and its `for`."""
+        # Two digits of a share: Prometheus would write 94.53%.
+        text = text.replace("$value | humanizePercentage", '$value | printf "%.2g" | humanizePercentage')
         return text.replace("$threshold", self.threshold.words if self.threshold else "").replace(
             "$for", self.for_ or "0s"
         )

@@ -35,7 +35,7 @@ from triton_slo import bridge_series, expression, names
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 _NAME = re.compile(
-    r"(?:Triton|TrtLlm|Vllm|Gpu|Prometheus|Alertmanager|AlertBridge)(?:[A-Z0-9][a-z0-9]*)+|Watchdog"
+    r"(?:Triton|TrtLlm|Llm|Vllm|Gpu|Prometheus|Alertmanager|AlertBridge)(?:[A-Z0-9][a-z0-9]*)+|Watchdog"
 )
 _OURS = re.compile(r"triton_|nv_|vllm:")
 _RATES = frozenset({"rate", "increase", "irate", "resets"})

@@ -31,16 +31,35 @@ def ratio(value: float | None) -> str:
 
 
 _KIND = r"\b(?:state|failure):"
-_NO_ANSWER = ("state:unknown", "Triton does not answer")
-"""A cause whose name does not explain itself, and its words."""
-WORDS = f'reReplaceAll "{_NO_ANSWER[0]}" "{_NO_ANSWER[1]}" | reReplaceAll `{_KIND}` "" | reReplaceAll "_" " "'
+_UNCLEAR = {
+    "state:unknown": "Triton does not answer",
+    "state:unavailable": "failed to load",
+    "state:missing": "not listed by Triton",
+    "failure:BACKEND": "error in the model",
+    "failure:REJECTED": "timeout in the queue",
+    "failure:QUEUE_FULL": "full queue",
+    "failure:OTHER": "other errors",
+    "compute_input": "preparing inputs",
+    "compute_infer": "executing the model",
+    "compute_output": "copying outputs",
+    "no_bucket": "no bucket at the threshold",
+}
+"""Causes whose names do not explain themselves, and their words."""
+WORDS = " | ".join(
+    [
+        *(f'reReplaceAll "{cause}" "{words}"' for cause, words in _UNCLEAR.items()),
+        f'reReplaceAll `{_KIND}` "" | reReplaceAll "_" " "',
+    ]
+)
 """The end of a pipeline in a template of Alertmanager that writes causes as `cause_words` does."""
 
 
 def cause_words(cause: str) -> str:
-    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer.
+    """Return a cause's name for people: `failure:REJECTED` is timeout in the queue, `missing_file` missing file.
 
     A model's name (`queue of my_model`) is left as it is.
     """
-    name, of, model = re.sub(_KIND, "", cause.replace(*_NO_ANSWER)).partition(" of ")
-    return name.replace("_", " ") + of + model
+    name, of, model = cause.partition(" of ")
+    for unclear, words in _UNCLEAR.items():
+        name = name.replace(unclear, words)
+    return re.sub(_KIND, "", name).replace("_", " ") + of + model

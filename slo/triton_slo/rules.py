@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from triton_exporter.common.duration import DAY, parse_seconds
+from triton_exporter.common.duration import DAY, in_words, parse_seconds
 from triton_slo import alert_settings, links, names
 from triton_slo.alert_settings import Tunable
 from triton_slo.artifact import Group, Rule
@@ -37,7 +37,7 @@ SLACK = 0.5
 NOT_READY_OF_A_TICKET = "10m"
 """How long servers in all were not ready where a ticket is raised: a rolling restart of a few is none."""
 _DAY, _THREE_DAYS = "1d", "3d"
-_VALUE_IN_PERCENT = "{{ $value | humanizePercentage }}"
+_VALUE_IN_PERCENT = '{{ $value | printf "%.2g" | humanizePercentage }}'
 _FAILURES_TO_CALL_SPENT = 20
 
 
@@ -463,19 +463,19 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
         return
     left = f"{names.PERIOD_BUDGET_REMAINING}{own}"
     yesterday, earlier = (f"{left} offset {plan.clock.text(ago)}" for ago in (_DAY, _THREE_DAYS))
-    day, before = plan.clock.real(_DAY), plan.clock.real(_THREE_DAYS) - plan.clock.real(_DAY)
     for ticket in _in_force(plan, alert_settings.NEARLY_SPENT):
         assert ticket.threshold is not None
-        ahead = number(plan.clock.real(ticket.threshold.promql))
+        ahead = number(parse_seconds(ticket.threshold.promql) / DAY)
         mine = f"{names.PERIOD_BUDGET_REMAINING}{own.also(*ticket.models.parts)}"
         yield _objective_alert(
             plan,
             ticket,
-            f"{mine} * {number(day)} / ({yesterday} - {mine} > 0) < {ahead}\n"
-            f"and {mine} * {number(before)} / ({earlier} - {yesterday} > 0) < {ahead}\n"
+            f"{mine} / ({yesterday} - {mine} > 0) < {ahead}\n"
+            f"and {mine} * 2 / ({earlier} - {yesterday} > 0) < {ahead}\n"
             f"and {mine} > 0\n"
             f"and {on(objective.group_by)} {names.COUNTER}{own}",
-            f"the error budget of {objective.name} lasts {{{{ $value | humanizeDuration }}}} at the last day's pace",
+            f"at the last day's pace, the error budget of {objective.name} for {objective.window.in_sentence} is used up "
+            'in {{ $value | printf "%.2g" }} days',
             "At the pace of the last day, and at that of the two days before, the budget is spent within "
             f"{ticket.threshold.words}. {_target(objective)}",
             "At the pace of the last day, and at that of the two days before, the budget is spent within "
@@ -497,8 +497,8 @@ def _budget_alerts(plan: Plan) -> Iterator[Rule]:
             f"and {on(objective.group_by)} {names.COUNTER}{own}\n"
             f"unless {yesterday} < 0\n"
             f"unless {on(objective.group_by)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
-            f"the error budget of {objective.name} is spent, and no burn alert fired",
-            "The budget is spent, and no burn alert fired in the last day: failures were too few at a time, or the "
+            f"the error budget of {objective.name} for {objective.window.in_sentence} is used up, and no burn alert fired",
+            "No burn alert fired in the last day: failures were too few at a time, or the "
             f"rules were not evaluated. {_target(objective)}",
             "Spent without an alert in the last day; a group that serves no more, or had few failures, is left out.",
         )
@@ -524,7 +524,7 @@ def _unmeasured_alert(plan: Plan) -> Iterator[Rule]:
             labels=_alert_labels(plan, ticket.severity, plan.labels),
             annotations={
                 **_own_texts(plan),
-                "summary": f"{_who(plan)}: objective {plan.objective.name} cannot be measured",
+                "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
                 "description": by_reason(
                     {name: f"{s.words[0].upper()}{s.words[1:]}." for name, s in settings.items()}
                 )
@@ -620,8 +620,8 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     if any(o.threshold for o in objective.overrides):
         threshold = f"their threshold ({escape_template(threshold)})"
     # The value of an expression is that of its first line.
-    said = f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold)} in the last {window}, at most {allowed} may"
-    where, more = f"the last {window} and the last {canonical(tier.short)}", ""
+    said = f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold or objective.name)} in the last {window}, at most {allowed} may"
+    where, more = f"the last {window} and of the last {canonical(tier.short)}", ""
     if plan.pages(tier) and objective.indicator.counts_time:
         said = f"not ready on {_VALUE_IN_PERCENT} of its servers"
         where = f"the last {canonical(tier.short)}"
@@ -629,8 +629,8 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     return {
         **own,
         "summary": f"{_who(plan)}: {said}",
-        "description": f"{_target(objective)} The alert fires where {where} use up the error budget at more than "
-        f"{number(plan.factor(tier))} times the pace that the target allows{more}.",
+        "description": f"{_promise(objective)}. The alert fires where, at the pace of {where}, the error budget of "
+        f"{objective.window.in_sentence} is used up within {in_words(objective.window.seconds / plan.factor(tier))}{more}.",
         "action": own.get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
     }
@@ -649,8 +649,11 @@ def _who(plan: Plan) -> str:
 
 
 def _target(objective: Objective) -> str:
-    text = escape_template(objective.description.strip().rstrip(".")) or objective.name
-    return f"Objective: {_percent(objective.target)} over {objective.window.in_sentence} ({text})."
+    return f"Objective: {_percent(objective.target)} over {objective.window.in_sentence} ({_promise(objective)})."
+
+
+def _promise(objective: Objective) -> str:
+    return escape_template(objective.description.strip().rstrip(".")) or f"Objective {objective.name}"
 
 
 def _percent(share: float) -> str:

@@ -402,7 +402,7 @@ def test_the_text_of_the_fallback_names_the_first_step(binary: Path, tmp_path: P
     assert 0 == rendered.returncode, rendered.stderr
     for text in (
         "[FIRING] The bridge is down (AlertBridgeDown)",
-        "- Cause: Triton does not answer 80%, compute infer 20%\n",
+        "- Cause: Triton does not answer 80%, executing the model 20%\n",
         "First: Restart it.",
         "Runbook: https",
     ):

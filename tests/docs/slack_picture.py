@@ -224,14 +224,14 @@ def _burn() -> Incident:
     )
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30d"),
-        ("Burn rate", "22x the allowed rate (2,912 of 13,000 failed in 5m)"),
+        ("Burn rate", "22x the allowed rate"),
         ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
-        (SPLIT, "queue 81%, compute infer 17%, compute input 1%"),
+        (SPLIT, "queue 81%, executing the model 17%, preparing inputs 1%"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded 1h 58m before the first alert"),
         (GPU, gpus),
     )
-    title = "ranker: 22 % of requests take over 1s (2,912 of 13,000 in 5 min), target 1 %"
+    title = "ranker: 22 % of requests take over 1 s (2,912 of 13,000 in 5 min), target 1 %"
     evidence = Evidence(at=NOW, facts=facts, first_step=Latency.step_for("queue"), title=title)
     return _incident(member, evidence).model_copy(update={"recurrence": 1})
 

@@ -56,10 +56,9 @@ ERRORS = (
         expr=_xids('class="hardware"'),
         severity="warning",
         keep_firing_for="30m",
-        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported a hardware error",
-        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} that needs a reset, a reboot or a new card. Results computed on it cannot "
-        "be trusted.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} reported a hardware error",
+        description="NVIDIA's driver reported an error (XID) after which the GPU needs a reset, a reboot or a "
+        "replacement. Results computed on it cannot be trusted.",
         action="Drain the node, then look up the XID in the output of dmesg.",
         cause_from=_which_xids('class="hardware"'),
         silence="gpu_uuid, once the node is drained",
@@ -69,10 +68,9 @@ ERRORS = (
         expr=_xids('class=~"contained|unknown"'),
         severity="warning",
         keep_firing_for="30m",
-        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported an error",
-        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} that terminated an application but left the GPU usable, or an XID that "
-        "is not in the exporter's table. The GPU should be reset soon.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} reported an error",
+        description="NVIDIA's driver reported an error (XID) that terminated a program but left the GPU usable, or "
+        "one that the exporter does not know. The GPU should be reset soon.",
         action="Look up the XID in the output of dmesg, restart the processes that ran on the GPU, and "
         "plan a reset of the GPU.",
         cause_from=_which_xids('class=~"contained|unknown"'),
@@ -84,10 +82,9 @@ ERRORS = (
         severity="info",
         owner="ml-platform",
         keep_firing_for="15m",
-        summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} caused a driver error",
-        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} that is usually caused by a program (most often by an invalid memory "
-        "access). A model or its backend has a bug; if the error recurs only on this GPU, suspect the "
+        summary="A program on {{ $labels.gpu_uuid }} on {{ $labels.instance }} caused a driver error",
+        description="NVIDIA's driver reported an error (XID) that a program usually causes, most often by an invalid "
+        "memory access. A model or its backend has a bug; if the error recurs only on this GPU, suspect the "
         "hardware.",
         action="Find the model that failed at that moment in Triton's log.",
         cause_from=_which_xids('class="application"'),
@@ -101,9 +98,9 @@ or
 {_faults(gpu.REMAPPED_ROWS, 'type="uncorrected"')} > 0""",
         severity="warning",
         keep_firing_for="30m",
-        summary="Memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} had memory errors that its error "
-        "correction could not repair. Weights or results in this memory may be wrong.",
+        summary="Memory of {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
+        description="The GPU had memory errors that its error correction could not repair. Weights or results in "
+        "this memory may be wrong.",
         action="Drain the node and reset the GPU before it is used again.",
         silence="gpu_uuid, once the node is drained",
     ),
@@ -113,9 +110,9 @@ or
         severity="warning",
         for_="1m",
         keep_firing_for="30m",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} could not remap a faulty "
-        "memory row to a spare row. This is NVIDIA's criterion for returning the card.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
+        description="The GPU could not replace a faulty part of its memory by a spare one. This is NVIDIA's "
+        "criterion for returning the card.",
         action="Drain the node and open a case with the vendor.",
         silence="gpu_uuid, once the node is drained",
     ),
@@ -125,9 +122,8 @@ or
         severity="warning",
         for_="5m",
         keep_firing_for="30m",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} needs a reset",
-        description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was remapped, "
-        "but the remapping takes effect only after a reset of the GPU.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} needs a reset",
+        description="A spare part replaces a faulty part of the GPU's memory, but only after a reset of the GPU.",
         action="Drain the GPU in a period of low traffic and reset it.",
         silence="gpu_uuid, until the planned reset",
     ),
@@ -138,9 +134,8 @@ or
         severity="warning",
         for_="5m",
         keep_firing_for="30m",
-        summary="NVLink of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} has errors",
-        description="Links between GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} and its neighbours "
-        "had {{ $value | humanize }} errors within [15m]. Models that span GPUs slow down or fail.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} had {{ $value | humanize }} NVLink errors within [15m]",
+        description="The links between this GPU and its neighbours fail. Models that span GPUs slow down or fail.",
         action="Run the link test of dcgmi diag on the drained node.",
         silence="gpu_uuid",
     ),
@@ -157,9 +152,9 @@ or
         severity="warning",
         for_="5m",
         keep_firing_for="30m",
-        summary="PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeats transfers",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeated {{ $value | humanize }} "
-        "transfers within [10m]: a bad slot, riser or cable. Copies to and from the GPU are slow.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} repeated {{ $value | humanize }} PCIe transfers "
+        "within [10m]",
+        description="The slot, riser or cable of the GPU is bad. Copies to and from the GPU are slow.",
         action="Compare the PCIe link's width and speed with what it should be, then reseat the card.",
         silence="gpu_uuid",
     ),
@@ -175,10 +170,9 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
         severity="warning",
         for_="5m",
         keep_firing_for="10m",
-        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} has disappeared",
-        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was present within the last "
-        "[1d]; its data source responds but no longer lists it, and no other GPU has replaced it. It most "
-        "likely fell off the bus.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} has disappeared",
+        description="The GPU was present within the last [1d]. Its data source responds but no longer lists it, and no "
+        "other GPU has replaced it: most likely it fell off the bus.",
         action="Look for XID 79 in dmesg; drain the node and reboot it.",
         silence="gpu_uuid, when the card was moved on purpose",
     ),
@@ -199,9 +193,9 @@ LOAD = (
         severity="warning",
         for_="10m",
         keep_firing_for="1h",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is throttled because of heat",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is throttled because of heat "
-        "{{ $value | humanizePercentage }} of the time. Its models run slower.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} is slowed down by heat "
+        "{{ $value | humanizePercentage }} of the time",
+        description="The GPU lowers its clocks to stay cool enough. Its models run slower.",
         action="Check the fans and the air flow of the machine, and the temperature of the other GPUs.",
         silence="gpu_uuid",
     ),
@@ -219,10 +213,10 @@ LOAD = (
         severity="info",
         for_="30m",
         keep_firing_for="15m",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of power "
-        "{{ $value | humanizePercentage }} of the time. Under full load this is normal; under light "
-        "load, the power limit is too low or the power supply is insufficient.",
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} is slowed down by its power limit "
+        "{{ $value | humanizePercentage }} of the time",
+        description="Under full load this is normal; under light load, the power limit is too low or the power supply "
+        "is insufficient.",
         action="Compare the power limit with the card's default.",
         silence="gpu_uuid",
     ),
@@ -235,11 +229,10 @@ LOAD = (
         owner="ml-platform",
         for_="15m",
         keep_firing_for="15m",
-        summary="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
+        summary="{{ $value | humanizePercentage }} of the memory of {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} is in use",
-        description="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} is in use. Language-model servers reserve nearly all of it on purpose; for "
-        "others the next load or a larger batch will fail.",
+        description="Language-model servers reserve nearly all of it on purpose; for others the next load or a larger "
+        "batch will fail.",
         action="Check on the GPU dashboard which models use the memory.",
         silence="gpu_uuid, where memory is reserved on purpose",
     ),
@@ -263,11 +256,9 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         owner="ml-platform",
         for_="15m",
         keep_firing_for="30m",
-        summary="The memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within "
-        "the hour",
-        description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily, "
-        "and no memory will be left within an hour. A process leaks memory, or a cache grows without a "
-        "limit. When no memory is left, executions and loads fail.",
+        summary="The memory of {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within the hour",
+        description="Memory use grows steadily: a process leaks memory, or a cache grows without a limit. When no "
+        "memory is left, executions and loads fail.",
         action="See which process grows (nvidia-smi), and restart that model before it fails on its own.",
         silence="gpu_uuid, while models are loaded one after the other",
     ),
@@ -288,11 +279,11 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         labels=("instance",),
         for_="5m",
         keep_firing_for="10m",
-        summary="Requests queue on {{ $labels.instance }} while its GPUs are idle",
-        description="For [5m] more than $threshold requests have been waiting on {{ $labels.instance }} "
-        "while all its GPUs were idle: the model runs on the CPU, the model hangs, or its input preparation "
-        "is the bottleneck.",
-        action="Check instance_group.kind of the model that queues.",
+        summary="Requests wait on {{ $labels.instance }} while its GPUs are idle",
+        description="For [5m] more than $threshold requests have been waiting while all GPUs of the server were idle: "
+        "the model runs on the CPU, the model hangs, or its input preparation is the bottleneck.",
+        action="Find the model with waiting requests on the dashboard; check in its config.pbtxt that "
+        "instance_group has KIND_GPU.",
         silence="instance",
     ),
 )
@@ -310,9 +301,8 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         keep_firing_for="5m",
         owner="observability",
         summary="No GPU data for {{ $labels.instance }}",
-        description="No source of GPU data (dcgm-exporter, NVML, Triton) responds to the exporter of "
-        "{{ $labels.instance }}, although a source responded within the last [1d]. GPU alerts for this "
-        "server cannot fire.",
+        description="No source of GPU data (dcgm-exporter, NVML, Triton) responds, although one responded within the "
+        "last [1d]. GPU alerts for this server cannot fire.",
         action="Check whether dcgm-exporter runs on that node and answers on its port.",
         silence="instance, while dcgm-exporter is updated",
     ),
@@ -324,10 +314,9 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         for_="5m",
         keep_firing_for="5m",
         owner="observability",
-        summary="The data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is "
-        "{{ $value | humanizeDuration }} old",
-        description="The source still lists GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}, but its "
-        "readings have been the same for {{ $value | humanizeDuration }}. Triton freezes a GPU's series "
+        summary="The data of {{ $labels.gpu_uuid }} on {{ $labels.instance }} is "
+        '{{ $value | printf "%.0f" | humanizeDuration }} old',
+        description="The source still lists the GPU, but its readings no longer change. Triton freezes a GPU's series "
         "after three failed reads, and dcgm-exporter can hang; the GPU itself may hang too.",
         action="Run nvidia-smi on the node: if the command hangs, the driver hangs too.",
         silence="gpu_uuid",
@@ -341,9 +330,8 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         keep_firing_for="15m",
         owner="observability",
         summary="Triton on {{ $labels.instance }} names the wrong GPU for model {{ $labels.model }}",
-        description="The label gpu_uuid on Triton's own series of model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} is wrong ({{ $labels.problem }}). Queries that join "
-        "on this label return the wrong GPU.",
+        description="The label gpu_uuid on Triton's own series names a GPU that the server does not have, or one on "
+        "which the model does not run. Queries that join on this label return the wrong GPU.",
         action="Use the exporter's mapping of models to GPUs, which does not use that label.",
         silence="instance",
     ),

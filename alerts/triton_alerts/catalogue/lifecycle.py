@@ -60,9 +60,8 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         labels=("instance", "model"),
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
-        description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
-        "last [15m] and failed. If an earlier version was ready, it may still serve requests; otherwise "
-        "requests for this model fail.",
+        description="A load failed within the last [15m]. If an earlier version was ready, it may still serve "
+        "requests; otherwise requests for this model fail.",
         action="Read the reason in the exporter's /state or in Triton's log and fix it, or roll the "
         "model back; then load the model again.",
         cause_from=_LOAD_REASON,
@@ -90,9 +89,7 @@ and {state.MODEL_NOT_READY_SINCE}""",
         # A model that Triton does not list at all has no version.
         summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} has not been ready "
         'for {{ $value | printf "%.0f" | humanizeDuration }} on {{ $labels.instance }}',
-        description="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} should serve on "
-        '{{ $labels.instance }} and has not been ready for {{ $value | printf "%.0f" | humanizeDuration }}. '
-        "Requests for it fail there.",
+        description="The server should serve the model. Requests for it fail there.",
         action="Check the state of the model and its reason, in the exporter's /state or in Triton's "
         "repository index.",
         cause_from=_LOAD_REASON,
@@ -116,9 +113,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         for_="2m",
         keep_firing_for="2m",
         summary="No server serves model {{ $labels.model }}",
-        description="Model {{ $labels.model }} is expected, but it is not ready on any server: it was "
-        "ready within the last [1d], or it has not become ready for ten minutes. Every request for this "
-        "model fails.",
+        description="Every request for this model fails: it is ready on no server that should serve it.",
         action="Roll back the last change to this model, then look for the cause.",
         cause_from=_LOAD_REASON_ANYWHERE,
         steps=_LOAD_STEPS,
@@ -139,9 +134,8 @@ unless on (cluster, model, version) {state.MODEL_READY} == 1""",
         for_="1m",
         keep_firing_for="2m",
         summary="No server serves version {{ $labels.version }} of model {{ $labels.model }} any more",
-        description="Version {{ $labels.version }} of model {{ $labels.model }} was ready within the last [1h], "
-        "and is unavailable now on all of its servers, while another version serves. Requests that name this "
-        "version fail.",
+        description="The version was ready within the last [1h]. Requests that name it fail; another version of the model "
+        "still serves.",
         action="Read the reason in the exporter's /state or in Triton's log, and fix it or roll back the change.",
         cause_from=_LOAD_REASON_ANYWHERE,
         steps=_LOAD_STEPS,
@@ -160,9 +154,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         for_="5m",
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} is ready on only {{ $value | humanizePercentage }} of its servers",
-        description="Model {{ $labels.model }} is ready on {{ $value | humanizePercentage }} of the servers on "
-        "which it should serve. The servers on which it is ready receive all of its traffic; one more "
-        "failure may overload them.",
+        description="These servers receive all of its traffic; one more failure may overload them.",
         action="Compare the servers on which the model is ready with the other servers: what was rolled "
         "out, and where?",
         cause_from=_LOAD_REASON_ANYWHERE,
@@ -176,12 +168,11 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         labels=("instance", "model", "version"),
         for_="5m",
         keep_firing_for="5m",
-        summary="Expected model {{ $labels.model }} is missing on {{ $labels.instance }}",
-        description="Model {{ $labels.model }} should serve on {{ $labels.instance }}, but Triton does not "
-        "list it, or lists only its name: the model's folder or version folder is missing, its configuration "
+        summary="Model {{ $labels.model }} should be on {{ $labels.instance }}, but Triton does not have it",
+        description="Triton does not list the model, or lists only its name: the model's folder or version folder is missing, its configuration "
         "does not parse, its backend is unknown, or a step of the ensemble failed. Triton's health checks "
         "still succeed.",
-        action="Search Triton's log for the model's name and `failed to load` or `Poll failed`.",
+        action='Search Triton\'s log for the model\'s name and "failed to load" or "Poll failed".',
         silence="model, until its files are in place",
     ),
     _model_alert(
@@ -193,9 +184,8 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for on "
         "{{ $labels.instance }}",
-        description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
-        "without interruption on {{ $labels.instance }}: a large download, an engine that is being "
-        "built, or a load that hangs. Until the load ends, the whole server reports not ready.",
+        description="It is a large download, an engine that is being built, or a load that hangs. Until the load ends, "
+        "the whole server reports not ready.",
         action="Check whether the load makes progress: network, disk and GPU of the server.",
         silence="instance and model, while an engine is built",
     ),
@@ -211,11 +201,9 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         labels=("instance", "model", "version"),
         keep_firing_for="10m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} keeps losing readiness on "
-        "{{ $labels.instance }}",
-        description="Model {{ $labels.model }} version {{ $labels.version }} changed between ready and not "
-        "ready {{ $value }} times within [30m] on {{ $labels.instance }}. While the model is not ready, "
-        "its requests fail.",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} changed between ready and not ready "
+        "{{ $value }} times within [30m] on {{ $labels.instance }}",
+        description="While the model is not ready, its requests fail.",
         action="Find out why the model stops being ready: its Python stub process dies, somebody reloads "
         "it, or the model repository changes.",
         cause_from=_LOAD_REASON,
@@ -232,9 +220,8 @@ unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"
         for_="2m",
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} was unloaded on {{ $labels.instance }} while it was in use",
-        description="Model {{ $labels.model }} answered requests on {{ $labels.instance }} within the last "
-        "[1h] and was then unloaded; no version of it is ready there. Triton does not count an unloaded "
-        "model as a failure, so the server's readiness check still succeeds.",
+        description="The model answered requests within the last [1h]; no version of it is ready there now. Triton does "
+        "not count an unloaded model as a failure, so the server's readiness check still succeeds.",
         action="Ask who called unload, and load the model again if it is still needed.",
         silence="model, while it is retired",
     ),
@@ -251,10 +238,9 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         keep_firing_for="10m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
         "the model's servers",
-        description="The servers of model {{ $labels.model }} have served different versions of it for "
-        "$for: only {{ $value }} of them serve version {{ $labels.version }}. A rollout may have stopped half-way, "
-        "or a reload failed and the old version kept serving.",
-        action="Compare the repositories of the servers, and search their logs for `failed to load`.",
+        description="The servers have served different versions of the model for $for. A rollout may have stopped "
+        "half-way, or a reload failed and the old version kept serving.",
+        action='Compare the repositories of the servers, and search their logs for "failed to load".',
         silence="model, during a staged rollout",
     ),
 )
@@ -276,8 +262,7 @@ and on (cluster, job) (
         for_="1m",
         keep_firing_for="1m",
         summary="No Triton server is live",
-        description="No Triton server responds on its API: the last server went down within the last "
-        "[1d], or no server has started within twenty minutes. No model is served.",
+        description="No model is served: the last server stopped answering, or none has started within twenty minutes.",
         action="Check whether the Triton processes run, and read the end of the previous log of one; if all ended "
         "after one change, undo that.",
         silence="never",
@@ -298,11 +283,9 @@ count by (cluster, job, instance) (
         severity="critical",
         for_="2m",
         keep_firing_for="1m",
-        summary="Triton server {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
-        "models",
-        description="The Triton server {{ $labels.instance }} is not live, and {{ $value }} of "
-        "its expected models are not ready on any other server. Every request for these models fails. Models whose "
-        "readiness objective pages are not counted.",
+        summary="Triton server {{ $labels.instance }} is down, and with it the only copy of {{ $value }} of its models",
+        description="No other server is ready to serve them: every request for them fails. Models whose readiness "
+        "objective pages are not counted.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
@@ -316,9 +299,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         for_="1m",
         keep_firing_for="1m",
         summary="Triton server {{ $labels.instance }} is down",
-        description="Neither the API nor the metrics port of the Triton server {{ $labels.instance }} "
-        "responds; the server was live within the last [1d]. No model is served: the process has ended, "
-        "or it is loading models after a restart.",
+        description="The server answers neither requests nor on its metrics port: its process has ended, or it is loading "
+        "models after a restart.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
@@ -329,8 +311,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         for_="20m",
         keep_firing_for="2m",
         summary="Triton server {{ $labels.instance }} does not start",
-        description="The Triton server {{ $labels.instance }} has never responded since the "
-        "exporter first polled it, for longer than start-up should take. By default, one model that fails "
+        description="The server has never answered, for longer than start-up should take. By default, one model that fails "
         "to load at start-up terminates the whole server, at every restart.",
         action="Read the log of the previous start: near its end, it names the model that failed.",
         silence="instance, while a large model is loaded for the first time",
@@ -342,9 +323,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="2m",
         keep_firing_for="1m",
-        summary="Triton server {{ $labels.instance }} exposes metrics but does not serve",
-        description="The metrics port of the Triton server {{ $labels.instance }} answers while its "
-        "API is not live: its start failed, it is draining, stuck in shutdown, or its HTTP port is off or closed "
+        summary="Triton server {{ $labels.instance }} answers no requests, although its process runs",
+        description="Its metrics port answers, its API does not: its start failed, it is draining, stuck in shutdown, or its HTTP port is off or closed "
         "to the exporter.",
         action="Read the phase in the exporter's /state, and the end of Triton's log: if the shutdown hangs, kill "
         "the process; if this Triton has no HTTP API, start the exporter without --triton.",
@@ -361,9 +341,9 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         ),
         severity="warning",
         keep_firing_for="10m",
-        summary="Triton server {{ $labels.instance }} restarts repeatedly",
-        description="The Triton server {{ $labels.instance }} changed between live and not live "
-        "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
+        summary="Triton server {{ $labels.instance }} restarts repeatedly: it went down or came back {{ $value }} times "
+        "within [30m]",
+        description="Every restart drops requests and loads all models again.",
         action="Read the end of the previous log and the exit code: out of memory, a signal, a model that "
         "fails.",
         silence="instance, while it is restarted on purpose",
@@ -375,8 +355,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         for_="10m",
         keep_firing_for="5m",
         summary="Triton server {{ $labels.instance }} is live but not ready",
-        description="The Triton server {{ $labels.instance }} answers, but its readiness check fails. "
-        "With strict readiness, the default, one failed or loading model is enough. Kubernetes or a load balancer "
+        description="With strict readiness, the default, one failed or loading model is enough. Kubernetes or a load balancer "
         "then removes the whole server from service, including its healthy models.",
         action="Find the model that is not ready, and fix it or unload it.",
         silence="instance, while large models load",
@@ -388,9 +367,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         for_="5m",
         keep_firing_for="5m",
         summary="Triton server {{ $labels.instance }} is live, but its metrics cannot be read",
-        description="The API of the Triton server {{ $labels.instance }} is live while its metrics "
-        "port does not answer the exporter. Latency, queue and error objectives of this server have no "
-        "data.",
+        description="Its metrics port does not answer the exporter. Latency, queue and error objectives of this server have "
+        "no data.",
         action="Check --allow-metrics and --metrics-port of Triton and the exporter's --triton-metrics.",
         silence="instance",
     ),
@@ -410,8 +388,7 @@ increase({processes.MODEL_PROCESS_DEATHS}[15m]) > 0""",
         keep_firing_for="5m",
         summary="A process of model {{ $labels.model }} version {{ $labels.version }} has died on "
         "{{ $labels.instance }}",
-        description="A Python process of model {{ $labels.model }} version {{ $labels.version }} ended on "
-        "{{ $labels.instance }} while Triton needed it. Triton before 24.06 starts it again; later ones do not, and "
+        description="It ended while Triton needed it. Triton before 24.06 starts it again; later ones do not, and "
         "a part of the requests, all with one instance, fail until the model is reloaded. Triton still reports the "
         "model ready, before 25.12.",
         action="Find out what killed the process (out of memory, a crash in a library), then reload the model.",
@@ -433,12 +410,10 @@ and changes({processes.RELOAD_GROWTH}[1d]) >= 2""",
         labels=("instance", "model", "version", "part"),
         keep_firing_for="30m",
         summary="Each reload of model {{ $labels.model }} takes {{ $value | humanize1024 }}B more memory on "
-        "{{ $labels.instance }} (part: {{ $labels.part }})",
-        description="At each of at least three reloads of model {{ $labels.model }} version "
-        "{{ $labels.version }} within the last [1d], memory on {{ $labels.instance }} grew by at least "
-        "{{ $value | humanize1024 }}B and was not given back. The part that grows is {{ $labels.part }}: server is "
-        "Triton's own process, processes are those of the model, shm is /dev/shm. When no memory is left, the kernel "
-        "kills a process, or the whole server.",
+        "{{ $labels.instance }}",
+        description="At least three reloads within the last [1d] did not give it back. What grows is "
+        "{{ $labels.part }} (server: Triton's own process, processes: those of the model, shm: /dev/shm). When no "
+        "memory is left, the kernel kills a process, or the whole server.",
         action="Stop automatic reloads of the model, and restart Triton before the memory is used up.",
         silence="instance and model, until a corrected version of it is deployed",
     ),
@@ -461,8 +436,7 @@ and {processes.SHM_USED} / {processes.SHM_SIZE} > 0.5""",
         keep_firing_for="15m",
         summary="Shared memory (/dev/shm) of {{ $labels.instance }} will be full in "
         '{{ $value | printf "%.0f" | humanizeDuration }}',
-        description="Shared memory in use on {{ $labels.instance }} grows steadily, and more than half of it is in "
-        "use. When it is full, no Python model loads, and requests to those that are loaded fail or end "
+        description="Its use grows steadily, and more than half of it is in use. When it is full, no Python model loads, and requests to those that are loaded fail or end "
         "their processes.",
         action="See which model's shared memory grows, or whether memory is left behind; restart Triton to free it.",
         silence="instance, while models are loaded one after the other",

@@ -53,9 +53,8 @@ and {_ON} max_over_time({_WAITING}[30m]) > 0""",
         keep_firing_for="15m",
         summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full and requests wait",
-        description="{{ $value | humanizePercentage }} of the KV cache of model {{ $labels.model }} "
-        "version {{ $labels.version }} on {{ $labels.instance }} are in use while requests wait to be "
-        "scheduled. The time to first token increases.",
+        description="The cache holds the context of running requests; others wait for space in it. The time to the first token "
+        "increases.",
         action="Add replicas, or give the cache more memory (TensorRT-LLM: kv_cache_free_gpu_mem_fraction, "
         "vLLM: gpu_memory_utilization).",
         silence="model, during a load test",
@@ -70,9 +69,7 @@ and {_ON} {_slots("waiting")} > 0""",
         keep_firing_for="15m",
         summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are in use "
         "and requests wait",
-        description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} executes its maximum of {{ $value }} requests at once while other "
-        "requests wait.",
+        description="The engine executes as many requests at once as it is configured for.",
         action="Check the KV cache: if blocks are free, raise the maximum batch size; otherwise add "
         "replicas.",
         silence="model, during a load test",
@@ -84,9 +81,7 @@ and {_ON} {_slots("waiting")} > 0""",
         for_="10m",
         keep_firing_for="10m",
         summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
-        description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it scheduled more "
-        "requests than fit into the KV cache. For the users of these requests, the output stops.",
+        description="For [10m] the engine has kept requests paused: it scheduled more than fit into the KV cache. For the users of these requests, the output stops.",
         action="TensorRT-LLM: use the scheduler policy guaranteed_no_evict. Or give the KV cache more memory.",
         silence="model, during a load test",
     ),
@@ -100,9 +95,7 @@ and {_ON} {_slots("active")} > 0""",
         for_="3m",
         keep_firing_for="2m",
         summary="The engine of {{ $labels.model }} on {{ $labels.instance }} is stuck",
-        description="The TensorRT-LLM engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} has active requests and has not made an iteration for [5m]. The engine "
-        "hangs; the most common causes are a GPU error or, in a multi-GPU engine, a lost peer process.",
+        description="The TensorRT-LLM engine has requests and has made no progress on them for [5m]. The most common causes are a GPU error or, in a multi-GPU engine, a lost peer process.",
         action="Take the server out of service, search dmesg for XID errors, then restart the server.",
         silence="instance and model",
     ),
@@ -118,9 +111,8 @@ VLLM = (
         for_="10m",
         keep_firing_for="15m",
         summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
-        "{{ $value | humanizeDuration }} or longer for its first token",
-        description="The 95th percentile of the time to first token of model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit $threshold).",
+        '{{ $value | printf "%.2g" | humanizeDuration }} or longer for its first token',
+        description="The alert fires above $threshold. Users see no answer before the first token.",
         action="Compare the lengths of prompts and the request rate with yesterday's.",
         silence="model, during a load test",
     ),
@@ -132,11 +124,9 @@ VLLM = (
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="Model {{ $labels.model }} on {{ $labels.instance }} needs {{ $value | humanizeDuration }} "
-        "for each token",
-        description="The 95th percentile of the time for each output token of model {{ $labels.model }} "
-        "version {{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit "
-        "$threshold). This is slower than people read.",
+        summary="One in twenty output tokens of {{ $labels.model }} on {{ $labels.instance }} takes "
+        '{{ $value | printf "%.2g" | humanizeDuration }} or longer',
+        description="The alert fires above $threshold. This is slower than people read.",
         action="Check whether too many requests share the engine, or the GPU is throttled.",
         silence="model, during a load test",
     ),

@@ -34,9 +34,8 @@ EXPORTER = (
         severity="warning",
         for_="3m",
         keep_firing_for="1m",
-        summary="The exporter {{ $labels.instance }} does not answer Prometheus",
-        description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so the state of its Triton "
-        "server is unknown. If the exporter runs as a sidecar in the server's pod, the server may be down "
+        summary="The Triton exporter {{ $labels.instance }} does not answer Prometheus: its server is not monitored",
+        description="Whether its Triton server works is unknown. If the exporter runs as a sidecar in the server's pod, the server may be down "
         "too.",
         action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod.",
         silence="instance, while the pod is moved on purpose",
@@ -51,10 +50,9 @@ max by (cluster, job) ({stack.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         labels=("job",),
         for_="5m",
         keep_firing_for="1m",
-        summary="No exporter answers Prometheus",
+        summary="No Triton exporter answers Prometheus: no server is monitored",
         description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "
-        "discovery finds no target, the scrape configuration was removed, or all exporters are down. No "
-        "Triton server is monitored.",
+        "discovery finds no target, the scrape configuration was removed, or all exporters are down.",
         action="Open the targets page of Prometheus and compare its scrape configuration.",
         silence="never",
     ),
@@ -67,10 +65,10 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         severity="warning",
         for_="2m",
         keep_firing_for="2m",
-        summary="The exporter {{ $labels.instance }} exposes data that is {{ $value | humanizeDuration "
-        "}} old",
-        description="The exporter {{ $labels.instance }} answers Prometheus, but it last read the metrics "
-        "of a live Triton {{ $value | humanizeDuration }} ago. Its series may be out of date.",
+        summary="The data of the Triton exporter {{ $labels.instance }} is "
+        '{{ $value | printf "%.0f" | humanizeDuration }} old',
+        description="The exporter answers Prometheus, but can no longer read the metrics of its Triton, which is live. "
+        "Its numbers may be wrong.",
         action="Read the exporter's log, and triton_exporter_scrape_failures_total by endpoint.",
         silence="instance",
     ),
@@ -81,9 +79,8 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         severity="warning",
         for_="10m",
         keep_firing_for="5m",
-        summary="The exporter {{ $labels.instance }} cannot read a file that it is configured to read",
-        description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected models "
-        "contains a mistake. In the first case, failed reloads are not detected; in the second case, the "
+        summary="The Triton exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected models",
+        description="The file is not readable or contains a mistake. In the first case, failed reloads are not detected; in the second case, the "
         "exporter uses the last valid list.",
         action="Read the exporter's log; the log names the file and the mistake.",
         silence="instance",
@@ -100,9 +97,8 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         severity="info",
         for_="30m",
         keep_firing_for="30m",
-        summary="The exporter {{ $labels.instance }} exposes {{ $value | humanize }} series",
-        description="One scrape of {{ $labels.instance }} brings {{ $value | humanize }} series. Triton "
-        "keeps the failure counters of every model version it ever loaded, and summaries multiply by five.",
+        summary="The Triton exporter {{ $labels.instance }} exposes {{ $value | humanize }} series",
+        description="Prometheus stores all of them at each scrape. Triton keeps the failure counters of every model version it ever loaded, and summaries multiply by five.",
         action="Drop unused series with metric_relabel_configs, or restart Triton in a period of low "
         "traffic.",
         silence="instance",
@@ -118,8 +114,7 @@ PIPELINE = (
         for_="5m",
         keep_firing_for="15m",
         summary="Prometheus {{ $labels.instance }} cannot evaluate rules of {{ $labels.rule_group }}",
-        description="Evaluations of rule group {{ $labels.rule_group }} failed {{ $value | humanize }} times "
-        "within [5m]. Its alerts cannot fire, and its series are not recorded.",
+        description="{{ $value | humanize }} evaluations failed within [5m]. Its alerts cannot fire, and its series are not recorded.",
         action="Read the error on the rules page of Prometheus.",
         silence="rule_group",
     ),
@@ -131,8 +126,7 @@ PIPELINE = (
         for_="15m",
         keep_firing_for="30m",
         summary="Prometheus {{ $labels.instance }} skips evaluations of rule group {{ $labels.rule_group }}",
-        description="Rule group {{ $labels.rule_group }} takes longer than its interval, so Prometheus skips "
-        "evaluations and alerts fire late.",
+        description="Evaluating the group takes longer than its interval: its alerts fire late.",
         action="Give Prometheus more CPU, or lengthen the group's interval.",
         silence="rule_group",
     ),
@@ -147,8 +141,7 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         for_="5m",
         keep_firing_for="15m",
         summary="Prometheus {{ $labels.instance }} cannot write to its disk",
-        description="Prometheus {{ $labels.instance }} failed to write a block or its log within the last "
-        "[3h]: most often its disk is full. When Prometheus cannot store samples, no alert can fire.",
+        description="Prometheus failed to write a block or its log within the last [3h]: most often its disk is full. When Prometheus cannot store samples, no alert can fire.",
         action="Free space on its volume, or enlarge the volume; then lower --storage.tsdb.retention.size.",
         silence="instance, while its volume is enlarged",
     ),
@@ -159,8 +152,7 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         for_="10m",
         keep_firing_for="5m",
         summary="Prometheus {{ $labels.instance }} runs with an old configuration",
-        description="The last reload of the configuration of Prometheus {{ $labels.instance }} failed. "
-        "Changed rules and targets have no effect, and a restart will fail.",
+        description="Its last reload failed. Changed rules and targets have no effect, and a restart will fail.",
         action="Run promtool check config on its configuration.",
         silence="instance",
     ),
@@ -171,8 +163,7 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         for_="5m",
         keep_firing_for="5m",
         summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
-        description="Prometheus {{ $labels.instance }} has found no Alertmanager. No notification is sent; only "
-        "the absence of the Watchdog alert shows this.",
+        description="No notification is sent; only the absence of the Watchdog alert, which always fires, shows this.",
         action="Check the alerting section of its configuration and its service discovery.",
         silence="never",
     ),
@@ -182,9 +173,8 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
-        summary="Prometheus {{ $labels.instance }} drops alerts",
-        description="Prometheus {{ $labels.instance }} could not send {{ $value | humanize }} alerts to "
-        "any Alertmanager within [5m].",
+        summary="Prometheus {{ $labels.instance }} could not send {{ $value | humanize }} alerts within [5m]",
+        description="No Alertmanager accepted them: nobody is notified of these alerts.",
         action="Check whether Alertmanager runs and whether Prometheus can reach it.",
         silence="instance",
     ),
@@ -203,9 +193,8 @@ max by (cluster, instance) (
         for_="5m",
         keep_firing_for="5m",
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
-        description="Alertmanager {{ $labels.instance }} does not respond to scrapes, or does not accept "
-        "the alerts that Prometheus sends. If it is the only Alertmanager, no notification is sent; only "
-        "the absence of the Watchdog alert shows this.",
+        description="It does not respond to scrapes, or does not accept the alerts that Prometheus sends. If it is the only "
+        "Alertmanager, no notification is sent; only the absence of the Watchdog alert, which always fires, shows this.",
         action="Check the log and the disk of Alertmanager; then restart it.",
         silence="instance, while one of several is restarted",
     ),
@@ -216,8 +205,7 @@ max by (cluster, instance) (
         for_="10m",
         keep_firing_for="5m",
         summary="Alertmanager {{ $labels.instance }} runs with an old configuration",
-        description="The last reload of the configuration of Alertmanager {{ $labels.instance }} failed. "
-        "Changed routes have no effect, and a restart will fail.",
+        description="Its last reload failed. Changed routes have no effect, and a restart will fail.",
         action="Run amtool check-config on its configuration.",
         silence="instance",
     ),
@@ -232,8 +220,7 @@ max by (cluster, instance) (
         keep_firing_for="5m",
         summary="No Alertmanager of job {{ $labels.job }} can send notifications through "
         "{{ $labels.integration }}",
-        description="Notifications through {{ $labels.integration }} fail on every Alertmanager of job "
-        "{{ $labels.job }}. If an alert fires and resolves before notifications work again, nobody is "
+        description="If an alert fires and resolves before notifications work again, nobody is "
         "notified of it.",
         action="Read the reason in Alertmanager's log, then check the receiver.",
         silence="integration",
@@ -248,7 +235,7 @@ BRIDGE = (
         for_="2m",
         keep_firing_for="1m",
         summary="The Slack bridge {{ $labels.instance }} is down",
-        description="The bridge {{ $labels.instance }} does not answer Prometheus. Pages do not reach Slack; "
+        description="It does not answer Prometheus. Pages do not reach Slack; "
         "Alertmanager retries the notifications of alerts that still fire.",
         action="Restart the bridge; until it runs, watch the alerts in Alertmanager.",
         silence="instance, while the bridge is updated",
@@ -260,11 +247,10 @@ BRIDGE = (
         severity="critical",
         for_="1m",
         keep_firing_for="2m",
-        summary="Slack messages have been undelivered for {{ $value | humanizeDuration }}",
-        description="The bridge {{ $labels.instance }} has messages that Slack has not accepted for "
-        "{{ $value | humanizeDuration }}. The messages are stored on disk, but nobody has seen them.",
-        action="Check triton_alert_bridge_send_failures_total by error, the bot token, and Slack's "
-        "status page.",
+        summary="Messages of the Slack bridge {{ $labels.instance }} have been waiting for "
+        '{{ $value | printf "%.0f" | humanizeDuration }}',
+        description="Slack does not accept them. They are stored on disk, but nobody has seen them.",
+        action="Watch the alerts in Alertmanager meanwhile. Check the bot token, the channels and Slack's status page.",
         cause_from=Lookup(
             f"sum by (error) (increase({bridge_series.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
             ("instance",),
@@ -278,8 +264,7 @@ BRIDGE = (
         severity="critical",
         keep_firing_for="5m",
         summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",
-        description="The bridge {{ $labels.instance }} refused notifications because it could not store "
-        "them. Alertmanager retries; an alert that resolves before a retry succeeds is lost.",
+        description="It refuses notifications that it cannot store. Alertmanager retries; an alert that resolves before a retry succeeds is lost.",
         action="Free space on the bridge's volume, or fix its permissions.",
         silence="never",
     ),

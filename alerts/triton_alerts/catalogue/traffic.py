@@ -72,7 +72,9 @@ def _by_version(metric: Metric, matchers: str = "") -> str:
     return f"sum by (model, version) (rate({metric}{matchers}[15m]))"
 
 
-_MEAN_LATENCY = f"({_by_version(triton.REQUEST_DURATION_US)} / ({_by_version(triton.REQUEST_SUCCESS)} > 0))"
+_MEAN_LATENCY = (
+    f"({_by_version(triton.REQUEST_DURATION_US)} / 1e6 / ({_by_version(triton.REQUEST_SUCCESS)} > 0))"
+)
 _BUSIEST_VERSION = f"topk by (model) (1, {_by_version(triton.REQUEST_SUCCESS)})"
 _BAD = _by_version(triton.REQUEST_FAILURE, f'{{reason!="{CANCELED}"}}')
 _ERROR_RATIO = f"({_BAD} / ({_BAD} + {_by_version(triton.REQUEST_SUCCESS)} > 0))"
@@ -113,9 +115,8 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         keep_firing_for="2m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} makes no progress on "
         "{{ $labels.instance }} while {{ $value }} requests wait",
-        description="At least {{ $value }} requests have been waiting for model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} for [5m], and no batch was executed. The model's "
-        "instances hang. Latency graphs do not show this, because they contain only completed requests.",
+        description="For [5m] no request was executed: the model's instances hang. Latency graphs do not show this, because "
+        "they contain only completed requests.",
         action="Take the server out of service, save a stack trace of the hung process, then restart the "
         "process.",
         silence="instance and model",
@@ -143,8 +144,7 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         keep_firing_for="1h",
         summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }}, and the queue grows",
-        description="More requests arrive for model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} than the model completes. Waiting time and memory use grow until clients "
+        description="More requests arrive than the model completes. Waiting time and memory use grow until clients "
         "time out.",
         action="Compare the request rate with yesterday's: is the demand higher, or is execution slower?",
         silence="model, during a load test",
@@ -165,9 +165,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         keep_firing_for="2h",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
-        description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
-        "version {{ $labels.version }} on {{ $labels.instance }} is spent in the queue, not in compute: "
-        "there are too few instances for the load, or the batcher waits too long for a full batch.",
+        description="There are too few instances for the load, or the batcher waits too long for a full batch.",
         action="Compare the mean batch size with max_batch_size, then add instances or shorten "
         "max_queue_delay_microseconds.",
         silence="model, during a load test",
@@ -180,13 +178,11 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         for_="5m",
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
-        "requests/s on {{ $labels.instance }}",
-        description="More than 1 % of the requests for model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} wait longer than the queue timeout and are rejected "
-        "with 503. Triton does not count requests that it rejects because the queue is full, so the true "
+        "requests a second on {{ $labels.instance }}",
+        description="More than 1% of the requests wait longer than the queue timeout and are rejected with 503. Triton does not count requests that it rejects because the queue is full, so the true "
         "number may be higher.",
-        action="Add capacity, or reduce the request rate of the client that sends most; then review the "
-        "limits of the queue.",
+        action="Add instances of the model or servers, or reduce the request rate of the client that sends most; then "
+        "review the limits of the queue.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -206,10 +202,9 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         keep_firing_for="2h",
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
-        description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} is filled to {{ $value | humanizePercentage }} of its limit. When the "
-        "queue is full, Triton rejects requests with 503 and does not count them.",
-        action="Add capacity now; the next burst of requests would be rejected.",
+        description="When the queue is full, Triton rejects requests with 503 and does not count them: the next burst "
+        "would be rejected.",
+        action="Add instances of the model or servers, or reduce the request rate of the client that sends most.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -220,11 +215,9 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         for_="2m",
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} rejects "
-        "about {{ printf `%.2f` $value }} requests/s because its queue is full",
-        description="Traces show that Triton rejects requests for model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }}, about {{ printf `%.2f` $value }} a second, because "
-        "the queue is full. No metric of Triton counts them.",
-        action="Add capacity, or reduce the request rate of the client that sends most.",
+        "about {{ printf `%.2f` $value }} requests a second because its queue is full",
+        description="Clients receive 503. The number is from traces; no metric of Triton counts these requests.",
+        action="Add instances of the model or servers, or reduce the request rate of the client that sends most.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -237,9 +230,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         keep_firing_for="15m",
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
-        description="The instances of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} are executing {{ $value | humanizePercentage }} of the time. Additional "
-        "requests must wait in the queue.",
+        description="The model has hardly any capacity left: additional requests must wait in the queue.",
         action="Plan more instances or replicas before the next peak.",
         silence="model, during a load test",
     ),
@@ -258,11 +249,10 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="info",
         for_="15m",
         keep_firing_for="30m",
-        summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
+        summary="Clients cancel {{ printf `%.2f` $value }} requests a second to model {{ $labels.model }} on "
         "{{ $labels.instance }}",
-        description="More than $threshold of the requests to model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} are cancelled by their clients, most often because "
-        "the clients' deadline is shorter than the model's latency.",
+        description="More than $threshold of the requests are cancelled, most often because the clients' deadline is "
+        "shorter than the model's latency.",
         action="Compare the clients' deadline with the model's latency.",
         silence="model",
     ),
@@ -291,8 +281,8 @@ and on (model) {_SILENT % "23h"} > 0""",
         for_="10m",
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} no longer completes requests",
-        description="Model {{ $labels.model }} completed requests continuously one hour ago, and also at "
-        "this time yesterday and last week, but no server completes any now. Either no requests "
+        description="It completed requests continuously one hour ago, and also at this time yesterday and last week, but no "
+        "server completes any now. Either no requests "
         "arrive (because of a gateway, a client or a route), or every request fails before it completes.",
         action="Send one request by hand: if it succeeds, the fault is upstream of Triton.",
         silence="model, when its clients are moved",
@@ -309,10 +299,9 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         severity="warning",
         for_="3m",
         keep_firing_for="2m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} fails "
-        "its probes",
-        description="The exporter's probes of model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} fail. Even if the model reports ready, requests "
+        summary="Test requests (probes) to model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} fail",
+        description="The exporter sends these requests. Even if the model reports ready, requests "
         "of clients most likely fail too.",
         action="Send the same request by hand and read the answer; then look at the model's log.",
         cause_from=Lookup(
@@ -335,8 +324,7 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         keep_firing_for="15m",
         summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
         "{{ $labels.step }}",
-        description="Step {{ $labels.step }} of the ensemble {{ $labels.model }} fails executions on "
-        "{{ $labels.instance }}. The ensemble's own failure counter does not show which step failed, and "
+        description="Requests to the ensemble fail because this step fails. The ensemble's own failure counter does not show which step failed, and "
         "does not count exactly.",
         action="Search Triton's log for errors of the step, not of the ensemble.",
         silence="model",
@@ -360,10 +348,9 @@ and on (model, version) {_ENOUGH}""",
         for_="15m",
         keep_firing_for="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
-        "with the most traffic",
-        description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
-        "{{ $value | humanize }} µs on average, more than $threshold times as long as requests to the "
-        "version with the most traffic.",
+        'with the most traffic: {{ $value | printf "%.2g" | humanizeDuration }} on average',
+        description="Its requests take more than $threshold times as long as those to the version with the most "
+        "traffic.",
         action="Stop the rollout of this version, then compare queue and compute time of both.",
         silence="model and version, if the difference is intended",
     ),
@@ -386,8 +373,7 @@ and on (model, version) 15m * {_BAD} > 10""",
         keep_firing_for="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
         "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
-        description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
-        "model {{ $labels.model }} fail. This is more than twice the share of the version with the most "
+        description="This is more than twice the share of the version with the most "
         "traffic, plus $threshold.",
         action="Stop the rollout of this version and route its traffic back to the previous version.",
         silence="model and version",
@@ -415,9 +401,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         dashboard=links.SERVER,
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
-        description="The response cache of {{ $labels.instance }} is full, continuously evicts entries, "
-        "and answers only {{ $value | humanizePercentage }} of requests. The lookups cost more time than "
-        "they save.",
+        description="The cache continuously evicts entries. The lookups cost more time than they save.",
         action="Enlarge the cache, or disable it for models whose inputs rarely repeat.",
         silence="instance",
     ),
@@ -430,8 +414,7 @@ and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} =
         for_="10m",
         keep_firing_for="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
-        description="Model {{ $labels.model }} serves requests on {{ $labels.instance }} while its request "
-        "counters do not change: Triton was started with counter_latencies=false, which freezes all of them. "
+        description="The model serves requests while its request counters do not change: Triton was started with counter_latencies=false, which freezes all of them. "
         "Its objectives have no data, and most alerts cannot fire.",
         action="Start Triton without --metrics-config counter_latencies=false.",
         silence="instance",
@@ -447,8 +430,7 @@ and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} =
         keep_firing_for="15m",
         dashboard=links.SERVER,
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
-        description="The pinned memory pool of the Triton server {{ $labels.instance }} is nearly "
-        "exhausted. When it is exhausted, Triton copies through pageable memory, which is slower.",
+        description="When this pool is exhausted, Triton copies through pageable memory, which is slower.",
         action="Raise --pinned-memory-pool-byte-size.",
         silence="instance",
     ),

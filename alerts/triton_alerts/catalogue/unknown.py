@@ -26,10 +26,9 @@ group by (cluster, model) (
         labels=("model",),
         for_="10m",
         keep_firing_for="5m",
-        summary="Nothing is known about model {{ $labels.model }}",
-        description="Model {{ $labels.model }} should have been served when its servers were last seen, and no "
-        "server reports it now: its servers or their exporters are gone. Its objectives have no data, and their "
-        "alerts cannot fire.",
+        summary="No server reports model {{ $labels.model }} any more: whether it is served is unknown",
+        description="Its servers or their exporters are gone. The model should be served. Its objectives have no data, and "
+        "their alerts cannot fire.",
         action="Check that the model's servers respond and that Prometheus scrapes their exporters.",
         silence="model, while it is moved or removed on purpose; it is forgotten a day after its servers",
     ),

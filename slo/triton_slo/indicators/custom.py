@@ -26,7 +26,7 @@ class Custom(Indicator):
     total: str
     counts_failures: bool = False
     burn_alert: ClassVar = "TritonCustomBudgetBurn"
-    failed_words: ClassVar = "events failed"
+    failed_words: ClassVar = "events of {} failed"
     names_alerts: ClassVar = True
     caused_by: ClassVar = ""
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
+from triton_slo.amounts import cause_words
 from triton_slo.fields import Value, error_budget
 from triton_slo.promql import Matchers, by, on
 
@@ -154,12 +155,12 @@ class Indicator(Value):
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
-    share_words: ClassVar[str] = "good"
+    share_words: ClassVar[str] = "of events good"
     """Words between share and threshold: `of requests within` in `99 % of requests within 500 ms`."""
     failed_words: ClassVar[str] = "requests failed"
     """What failed events are, after their share, with `{}` for a threshold: `4.1% of requests took over 1s`."""
-    failing_words: ClassVar[str] = "events fail"
-    """What happens to events that fail, with `{}` for a threshold: `requests take over {}`."""
+    failing_words: ClassVar[str] = "events of {} fail"
+    """What happens to events that fail, with `{}` for a threshold, or without one for the objective's name."""
     names_alerts: ClassVar[bool] = False
     """True if an objective may name its burn alert: no runbook or inhibition names it."""
     counts_time: ClassVar[bool] = False
@@ -194,7 +195,7 @@ class Indicator(Value):
     @classmethod
     def all_steps(cls) -> str:
         """Return the first step while no cause is known, with the steps for each cause."""
-        cases = (f"If {cause.rpartition(':')[2]}: {step}" for cause, step in cls.steps_by_cause.items())
+        cases = (f"If {cause_words(cause)}: {step}" for cause, step in cls.steps_by_cause.items())
         return " ".join((cls.first_step, *cases))
 
     @property

@@ -36,8 +36,8 @@ class Readiness(Indicator):
         "model's last change."
     )
     steps_by_cause: ClassVar = {
-        "state:missing": "Search Triton's log for the model's name and `failed to load` or `Poll "
-        "failed`, and restore the model's files."
+        "state:missing": 'Search Triton\'s log for the model\'s name and "failed to load" or "Poll failed", and '
+        "restore the model's files."
     }
     caused_by: ClassVar = ""
 

@@ -48,7 +48,7 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
 
     assert "0.61x the allowed rate" == facts["Burn rate"]
     assert "61.0%" == facts["Budget left"]
-    assert "61 % of requests within 610ms over 0.61d" == facts["Objective"]
+    assert "61 % of requests within 610 ms over 0.61d" == facts["Objective"]
     assert ("queue 61%", "queue") == (facts["Causes"], known.largest_cause)
     assert Latency.steps_by_cause["queue"] == known.first_step
 
@@ -61,7 +61,7 @@ def test_the_facts_are_about_the_objective_in_the_title() -> None:
 
     assert incident.burning == incident.lead == members["b"]
     facts = dict(from_prometheus(Recorded(Access("http://unused")))(incident).facts)
-    assert "61 % of requests queued at most 610ms over 0.61d" == facts["Objective"]
+    assert "61 % of requests queued at most 610 ms over 0.61d" == facts["Objective"]
 
 
 def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:

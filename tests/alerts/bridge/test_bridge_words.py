@@ -172,7 +172,7 @@ def failed_load(**changes: object) -> Incident:
 
 
 def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
-    """Return cause and first step as shown for an alert whose counted cause is this one, and Triton's reasons."""
+    """Return the title's cause and the first step of an alert with this counted cause, and Triton's reasons."""
     opened = failed_load()
     member = opened.members["f"]
     reported = {**member.annotations, "action": "Look at it."}
@@ -184,10 +184,14 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
             "evidence": Evidence(at=1.0, reasons=seen, cause=cause),
         }
     )
-    shown = [
-        block["text"]["text"] for block in messages.root(incident, Style(), 1_700_000_600.0).blocks[3:-2]
+    blocks = messages.root(incident, Style(), 1_700_000_600.0).blocks
+    title = blocks[0]["text"]["text"].partition(f"{member.annotations['summary']}: ")[2]
+    shown = [block["text"]["text"] for block in blocks[3:-2]]
+    assert not any(line.startswith("*Cause*") for line in shown)  # once is enough
+    return [
+        *([title] if title else []),
+        *(line.partition("\n")[2] for line in shown if line.startswith("*First step*")),
     ]
-    return [line.partition("\n")[2] for line in shown if line.startswith(("*Cause*", "*First step*"))]
 
 
 PUT_BACK = "Put the missing file in place, let Triton read it, or roll the model back; then load it again."
@@ -200,15 +204,15 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
 @pytest.mark.parametrize(
     ("alertname", "cause", "reasons", "shown"),
     [
-        ("TritonModelLoadFailed", "", [NO_FILE], ["missing file", PUT_BACK]),
-        ("TritonReadinessBudgetBurn", "", [NO_FILE], ["missing file", PUT_BACK]),
+        ("TritonModelLoadFailed", "", [NO_FILE], ["weights.pt is missing", PUT_BACK]),
+        ("TritonReadinessBudgetBurn", "", [NO_FILE], ["weights.pt is missing", PUT_BACK]),
         (
             "TritonReadinessBudgetBurn",
             "state:unavailable 100%",
             [NO_FILE],
-            ["unavailable 100%", PUT_BACK],
+            ["failed to load 100%", PUT_BACK],
         ),
-        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["python error", FIX_CODE]),
+        ("TritonModelLoadFailed", "python_error", [NO_FILE], [NO_FILE.removeprefix("Internal: "), FIX_CODE]),
         ("TritonModelLoadFailed", "", [NO_FILE, "CUDA out of memory"], ["Look at it."]),
         ("TritonModelLoadFailed", "", ["something new"], ["Look at it."]),
         ("TritonModelLoadFailed", "", [], ["Look at it."]),
@@ -388,12 +392,15 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
     assert [True, True] == ["since <!date" in during, "*15m*" in after]
 
 
-def test_a_cause_is_shown_beside_the_split() -> None:
-    """The cause of an alert is a file; what Prometheus returned is shares."""
+def test_a_cause_that_the_title_cannot_hold_is_shown_beside_the_split() -> None:
+    """The cause of an alert is a class of errors; what Prometheus returned is shares."""
     split = Evidence(
-        at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),), cause="missing_file"
+        at=1_700_000_600.0, facts=((SPLIT, "queue 81%, executing the model 17%"),), cause="missing_file"
     )
-    shown = json.dumps(messages.root(failed_load(evidence=split), Style(), 1_700_000_600.0).blocks)
+    member = failed_load().members["f"]
+    long = member.model_copy(update={"annotations": {"summary": "Model " + 140 * "r"}})
+    opened = failed_load(members={"f": long}, evidence=split)
+    shown = json.dumps(messages.root(opened, Style(), 1_700_000_600.0).blocks)
 
     assert "*Cause*\\nmissing file" in shown
     assert "queue 81%" in shown
@@ -414,8 +421,6 @@ def test_the_message_answers_the_five_questions() -> None:
         "`ranker` version `3`",
     ]
     wanted += [
-        "*Cause*",
-        "missing file",
         "*Error message*",
         "*First step*",
         "Put the missing file",

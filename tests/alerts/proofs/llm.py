@@ -89,7 +89,7 @@ PROOFS = (
         "fires when one in twenty waits 2 s or longer",
         _SLOW_START,
         "11m",
-        Fires(VERSION, "4.778s"),
+        Fires(VERSION, "4.8s"),
     ),
     boundary("LlmFirstTokenSlow", "is quiet before the ten minutes are over", _SLOW_START, "10m"),
     quiet(
@@ -109,7 +109,7 @@ PROOFS = (
         "fires when tokens come slower than people read",
         _SLOW_TOKEN,
         "11m",
-        Fires(VERSION, "477.8ms"),
+        Fires(VERSION, "480ms"),
     ),
     boundary("LlmOutputTokenSlow", "is quiet before the ten minutes are over", _SLOW_TOKEN, "10m"),
     quiet(

@@ -365,7 +365,7 @@ QUALITY = (
         "fires for the version that takes twice as long",
         _SLOW_CANARY,
         "20m",
-        Fires(_VERSION_2, "20k"),
+        Fires(_VERSION_2, "20ms"),
     ),
     boundary("TritonCanarySlower", "is quiet before the fifteen minutes are over", _SLOW_CANARY, "15m"),
     quiet(

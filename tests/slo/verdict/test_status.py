@@ -505,7 +505,9 @@ def test_causes_are_in_words() -> None:
 
     Console(file=out, width=220).print(tables([row]))
 
-    assert "Triton does not answer 60%, BACKEND 30%, compute infer 10%" in " ".join(out.getvalue().split())
+    assert "Triton does not answer 60%, error in the model 30%, executing the model 10%" in " ".join(
+        out.getvalue().split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from triton_alerts.bridge.incidents.incident import (
     Event,
     Incident,
     Matcher,
+    subject_names,
     subject_text,
     worded,
 )
@@ -44,7 +45,6 @@ from triton_alerts.bridge.text import (
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.amounts import cause_words
 from triton_slo.names import ALERTS, GROUPING, SLO
 
 Block = dict[str, Any]
@@ -442,10 +442,13 @@ def _state_line(incident: Incident, now: float) -> str:
 
 
 def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
-    places = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
+    members = [
+        member for member in incident.firing or incident.members.values() if subject_names(member.labels)
+    ]
+    places = dict.fromkeys(map(_where, members))
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
-    facts = [("Affected", _listed(exact))]
+    facts = [("Affected", _listed(exact))] if exact else []
     others = dict.fromkeys(summary_of(member) for member in incident.firing if member is not incident.lead)
     others.pop(summary_of(incident.lead), None)
     if others:
@@ -490,6 +493,8 @@ def _listed(lines: Sequence[str]) -> str:
 def _where(member: Member) -> str:
     labels = member.labels
     name = code(labels["model"], 120) if labels.get("model") else code(subject_text(labels), 120)
+    if subject_names(labels) == ("job",):
+        name = f"all of job {name}"
     if labels.get("model") and labels.get("version"):
         name += f" version {code(labels['version'], 40)}"
     if labels.get("instance") and subject_text(labels) != labels["instance"]:
@@ -517,9 +522,9 @@ def _why_blocks(incident: Incident) -> list[Block]:
     # The thread reports how it ended; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
     blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
-    cause = causes.cause(incident, lead)
-    if cause:
-        blocks.append(section(f"*Cause*\n{prose(cause_words(cause), 600)}"))
+    cause = causes.brief(incident, lead)
+    if cause and cause not in plain(title_of(incident) + f": {cause}", text.MAX_HEADER_LENGTH - 10):
+        blocks.append(section(f"*Cause*\n{prose(cause, 600)}"))
     reasons = incident.source_facts.reasons
     limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:

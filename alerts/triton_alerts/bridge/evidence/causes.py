@@ -19,6 +19,8 @@ from triton_slo.rules import action
 _MISSING = re.compile(
     r"(?:No such file or directory: |unable to find |failed to (?:open|stat) file )'?([\w./-]*[\w-])"
 )
+_RAISED = re.compile(r"\b\w+(?:Error|Exception): .{1,80}")
+"""The exception of a Python model, in one line."""
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
 _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
@@ -30,11 +32,14 @@ def cause(incident: Incident, lead: Member) -> str:
 
 
 def brief(incident: Incident, lead: Member) -> str:
-    """Return the cause in a few words, for a title: the missing file by its name, else the class of the cause."""
+    """Return the cause in a few words, for a title: the missing file by its name, the exception, else its class."""
     name = cause(incident, lead)
     files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
+    raised = {match[0] for text in _reasons(incident, lead) if (match := _RAISED.search(text))}
+    if name == "python_error" and len(raised) == 1:
+        return raised.pop()
     return cause_words(name)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -286,17 +287,19 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
             estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
             about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
             seconds = min(age, _NOW_SECONDS)
-            words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(seconds)})"
             model, title = member.labels.get("model"), ""
             if model and target is not None and failed / total > error_budget(target):
-                what = indicator.failing_words
-                what = what.format(time_text(threshold)) if threshold is not None else what
+                what = indicator.failing_words.format(
+                    _time(threshold) if threshold is not None else member.labels.get(names.SLO)
+                )
                 counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
                 time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
                 title = (
                     f"{model}: {about}{_percent(failed / total)} of {what} ({counts} in {time}), "
                     f"target {_percent(error_budget(target))}"
                 )
+            else:
+                words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(seconds)})"
         facts.append((BURN_RATE, words))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
@@ -329,6 +332,11 @@ _LEAST = 0.1
 def _percent(share: float) -> str:
     """Return a share with two digits: 4.1 %, 12 %, 0.1 %."""
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+
+
+def _time(seconds: float) -> str:
+    """Return a threshold as in a sentence: 100 ms."""
+    return re.sub(r"(?<=\d)(?=\D)", " ", time_text(seconds), count=1)
 
 
 def _not_ready_title(prometheus: Prometheus, member: Member) -> str | None:
@@ -373,7 +381,7 @@ def _promised(indicator: type[Indicator], target: float, days: float, threshold:
     """Return the objective of this model in words, and its error budget as a time if seconds are counted."""
     promised = f"{100 * target:.10g} % {indicator.share_words}"
     if threshold is not None:
-        promised += f" {time_text(threshold)}"
+        promised += f" {_time(threshold)}"
     promised += f" over {days:.3g}d"
     may_fail = f": error budget {in_words(error_budget(target) * days * DAY)}"
     return promised + (may_fail if indicator.counts_time else "")
@@ -562,7 +570,8 @@ def gpu_state(prometheus: Prometheus) -> Source:
         if member is None:
             return SourceFacts()
         gpus = _collect(prometheus.instant(_gpu_query(member)))
-        return SourceFacts(facts=((GPU, _worded(gpus)),) if gpus else ())
+        known = {key: card for key, card in gpus.items() if _figures(card)}
+        return SourceFacts(facts=((GPU, _worded(known)),) if known else ())
 
     return ask
 
@@ -656,7 +665,7 @@ def _gpu_text(uuid: str, card: _Gpu) -> str:
         name += f" part {card.part}"
     if card.confidence == "guess":
         name += " (mapping uncertain)"
-    return f"{name}: {', '.join(_figures(card)) or 'no data'}"
+    return f"{name}: {', '.join(_figures(card))}"
 
 
 def _figures(card: _Gpu) -> list[str]:
