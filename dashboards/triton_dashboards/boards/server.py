@@ -24,7 +24,7 @@ from triton_dashboards.values import (
     TimeSeries,
     fires,
 )
-from triton_exporter.catalogue import gpu, own, state, triton
+from triton_exporter.catalogue import gpu, models, own, processes, state, triton
 from triton_slo import links, signals
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
@@ -329,5 +329,56 @@ def _resources(within: BoardScope, tuning: Tuning) -> tuple[Panel, ...]:
             "Share of the cache in use.",
             {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},
             displays.SHARE.when_empty("No response cache"),
+        ),
+        *_processes(within),
+    )
+
+
+def _processes(within: BoardScope) -> tuple[Panel, ...]:
+    shown = displays.BYTES.when_empty("Processes not visible")
+    pss, rss, running = (
+        total(within(metric), "model", "version")
+        for metric in (processes.MODEL_PSS, processes.MODEL_RSS, processes.MODEL_PROCESSES)
+    )
+    server = f"sum({within(processes.SERVER_PSS)}) or sum({within(processes.SERVER_RSS)})"
+    return (
+        TimeSeries(
+            "Memory by model",
+            "Memory (PSS, or RSS where PSS may not be read) of the Python processes of each model version, and of "
+            "Triton's own process, in which models of all other backends are.",
+            {"{{model}} {{version}}": f"{pss} or {rss}", "Triton and other backends": server},
+            shown,
+            stacked=True,
+        ),
+        TimeSeries(
+            "Shared memory (/dev/shm)",
+            "Shared memory in use, its size, and what belongs to no running process.",
+            {
+                "used, {{instance}}": f"max by (instance) ({within(processes.SHM_USED)})",
+                "left behind, {{instance}}": f"max by (instance) ({within(processes.SHM_ORPHANED)})",
+                "limit of {{instance}}": f"max by (instance) ({within(processes.SHM_SIZE)})",
+            },
+            replace(shown, styles=(displays.DASHED_LIMIT,)),
+        ),
+        TimeSeries(
+            "Memory left by the last reload",
+            "Memory after the last reload of each model version less that after the load before, by part: growth at "
+            "each reload is a leak.",
+            {
+                "{{model}} {{version}}: {{part}}": total(
+                    within(processes.RELOAD_GROWTH), "model", "version", "part"
+                )
+            },
+            replace(displays.BYTES, minimum=None).when_empty("No reload seen"),
+            step=True,
+        ),
+        TimeSeries(
+            "Missing processes",
+            "Instances of each model version without a process: their requests fail.",
+            {
+                "{{model}} {{version}}": f"{total(within(models.INSTANCES), 'model', 'version')} - {running} > 0"
+            },
+            displays.FAILURES.when_empty("None missing"),
+            bars=True,
         ),
     )
