@@ -79,8 +79,10 @@ def _described(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], f
     yield from _limits("", config.queue)
     for level, policy in sorted(config.priority_queues.items()):
         yield from _limits(str(level), policy)
-    yield models.RESPONSE_CACHE, (), config.response_cache
-    yield models.DECOUPLED, (), config.decoupled
+    if config.response_cache:
+        yield models.RESPONSE_CACHE, (), 1
+    if config.decoupled:
+        yield models.DECOUPLED, (), 1
     for position, step in enumerate(config.steps, 1):
         yield models.ENSEMBLE_STEP, (str(position), step.model, str(step.version)), 1
 
@@ -106,7 +108,6 @@ class _Account:
     executions: Mapping[int, int] = field(default_factory=dict)  # by batch size
     total_ns: int = 0
     squares: int = 0  # of batch sizes, shown
-    last_inference: float = 0.0
     current: ModelStatistics | None = None
 
     def restart(self) -> None:
@@ -161,7 +162,7 @@ class StatisticsCounters:
         self._polled = True
 
     def families(self, now: float) -> Iterable[Family]:
-        """Return the time that each model was busy, and when it last was."""
+        """Return the time that each model was busy, and the squares of its batch sizes."""
         if self._families is None:
             accounts = sorted(self._accounts.items())
             busy = [
@@ -170,15 +171,9 @@ class StatisticsCounters:
             squares = [
                 Sample(series(models.BATCH_SIZE_SQUARES, *key), account.squares) for key, account in accounts
             ]
-            last = [
-                Sample(series(models.LAST_INFERENCE, *key), account.last_inference)
-                for key, account in accounts
-                if account.last_inference
-            ]
             self._families = (
                 Family(models.BUSY_SECONDS, CachedSamples(busy)),
                 Family(models.BATCH_SIZE_SQUARES, CachedSamples(squares)),
-                Family(models.LAST_INFERENCE, CachedSamples(last)),
             )
         return self._families
 
@@ -187,8 +182,6 @@ def _update_account(account: _Account, statistics: ModelStatistics, at: float, *
     account.seen = at
     if account.current is statistics:
         return
-    # A hot reload forgets the time of the last inference though the model goes on.
-    account.last_inference = max(account.last_inference, statistics.last_inference_seconds)
     busy_ns = sum(batch.busy_ns for batch in statistics.batches)
     executions = {batch.size: batch.executions for batch in statistics.batches}
     # The time alone does not show every reload: it may already have passed its last value.

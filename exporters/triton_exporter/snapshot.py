@@ -127,7 +127,6 @@ class ModelStatistics:
 
     model: str
     version: str
-    last_inference_seconds: float = 0.0
     executions: int = 0
     success: int = 0
     batches: tuple[BatchStatistics, ...] = ()

@@ -40,6 +40,7 @@ from triton_exporter.exposition.write import (
     Pieces,
     openmetrics_pieces,
     relayed_openmetrics,
+    relayed_text,
     text_pieces,
 )
 from triton_exporter.family import Family
@@ -211,19 +212,19 @@ class PageRequest:
         ]
         return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
 
-    def render_relayed(self, relay: Relay, reading: Reading, dropped: Set[str]) -> bytes:
+    def render_relayed(self, relay: Relay, reading: Reading, dropped: Set[str]) -> Pieces:
         """Render those of Triton's families that the scrape asked for, without those that are dropped."""
         families = relay.parse(reading).families
         if not self.openmetrics and not self.names and families.keys().isdisjoint(dropped):
-            return relay.body(reading)
+            return (relay.body(reading),)
         wanted = [
             family
             for name, family in families.items()
             if name not in dropped and (not self.names or _is_named(name, self.names))
         ]
         if self.openmetrics:
-            return relayed_openmetrics(wanted)
-        return "".join([family.text for family in wanted]).encode()
+            return (relayed_openmetrics(wanted),)
+        return relayed_text(wanted)
 
     @property
     def end(self) -> bytes:
@@ -532,7 +533,7 @@ class Exporter:
                 relayed = page.render_relayed(self._metrics_thread.relay, reading, self._dropped)
                 language = language_models.families(self._metrics_thread.relay.parse(reading))
                 after = page.render_own(chain(language, self._after_reading(reading)))
-            yield relayed
+            yield from relayed
             yield from after
             yield page.end
 

@@ -57,8 +57,12 @@ QUEUE_TIMEOUT = _config(
     ("priority", "action"),
     "s",
 )
-RESPONSE_CACHE = _config("triton_model_response_cache", "1 when the response cache is enabled, else 0.")
-DECOUPLED = _config("triton_model_decoupled", "1 when a request may have any number of responses, else 0.")
+RESPONSE_CACHE = _config(
+    "triton_model_response_cache", "1 when the response cache is enabled; absent otherwise."
+)
+DECOUPLED = _config(
+    "triton_model_decoupled", "1 when a request may have any number of responses; absent otherwise."
+)
 ENSEMBLE_STEP = _config(
     "triton_model_ensemble_step",
     "1 for each step of the ensemble, by its position in the configuration (from 1); step_version is -1 for the "
@@ -80,11 +84,4 @@ BATCH_SIZE_SQUARES = _statistic(
     "Sum over executions of the square of their batch size: its rate over that of nv_inference_exec_count, less the "
     "square of the mean batch size, is the variance of batch sizes.",
     caveat="Always 0 for ensembles.",
-)
-LAST_INFERENCE = _statistic(
-    "triton_model_last_inference_timestamp_seconds",
-    "gauge",
-    "Unix time of the last execution; absent when there was none.",
-    unit="s",
-    caveat="Triton's clock; executions that answer with errors count too.",
 )

@@ -93,7 +93,7 @@ MODEL_READY = Metric(
 MODEL_STATE = Metric(
     "triton_model_state",
     "gauge",
-    "Lifecycle state of the model version: 1 for the current state, 0 for the others.",
+    "Lifecycle state of the model version: 1 for the current state, 0 for those it was in before.",
     (*_MODEL, "state"),
     source="repository index",
     caveat="While only Triton's metrics are known: ready for a minute after a successful request, else unknown.",
@@ -209,7 +209,7 @@ QUEUE_QUANTILE = Metric(
 DISTRIBUTION_SOURCE = Metric(
     "triton_model_distribution_source",
     "gauge",
-    "1 for the source that feeds the histogram of this signal (request or queue), 0 for those before it.",
+    "The source that feeds the histogram of this signal (request or queue), always 1.",
     (*_MODEL, "signal", "source"),
 )
 DISTRIBUTION_ERROR = Metric(

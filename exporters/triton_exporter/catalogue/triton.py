@@ -89,7 +89,7 @@ FIRST_RESPONSE_MS = Metric(
 )
 
 
-def _summary_metric(phase: str, text: str) -> Metric:
+def _summary_metric(phase: str, text: str, caveat: str = "") -> Metric:
     return Metric(
         f"nv_inference_{phase}_summary_us",
         "summary",
@@ -99,15 +99,18 @@ def _summary_metric(phase: str, text: str) -> Metric:
         _SOURCE,
         "23.04",
         "--metrics-config summary_latencies=true",
-        "Quantiles over the last 60 s, NaN when idle; cannot be aggregated over servers.",
+        f"Quantiles over the last 60 s, NaN when idle; cannot be aggregated over servers.{caveat}",
     )
 
 
+_UNREAD = " Relayed only with the exporter's `--relay all`."
 REQUEST_SUMMARY_US = _summary_metric("request", "Quantiles of request time.")
-QUEUE_SUMMARY_US = _summary_metric("queue", "Quantiles of queue time.")
-COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input preparation time.")
-COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.")
-COMPUTE_OUTPUT_SUMMARY_US = _summary_metric("compute_output", "Quantiles of output preparation time.")
+QUEUE_SUMMARY_US = _summary_metric("queue", "Quantiles of queue time.", _UNREAD)
+COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input preparation time.", _UNREAD)
+COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.", _UNREAD)
+COMPUTE_OUTPUT_SUMMARY_US = _summary_metric(
+    "compute_output", "Quantiles of output preparation time.", _UNREAD
+)
 
 UNREAD = frozenset(
     metric.name
@@ -118,7 +121,7 @@ UNREAD = frozenset(
         COMPUTE_OUTPUT_SUMMARY_US,
     )
 )
-"""Families that no rule, board, runbook or page reads: `--relay needed` leaves them out."""
+"""Families that no rule, board, runbook or page reads: relayed with `--relay all` only."""
 
 MODEL_LOAD_DURATION_SECS = Metric(
     "nv_model_load_duration_secs",

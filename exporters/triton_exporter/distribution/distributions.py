@@ -36,7 +36,7 @@ from triton_exporter.distribution.observations import (
 from triton_exporter.distribution.state_file import StoredModel
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.write import CachedSamples
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 
@@ -88,8 +88,7 @@ Configs = Mapping[ModelVersion, ModelConfig]
 class ObservedModel:
     """State of one model version; `seen` is when Triton last showed it (Unix seconds).
 
-    `sources` are the written names of its series, `turn` is when its summary is read, `since` is when it was first
-    seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
+    `turn` is when its summary is read, `since` is when it was first seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
     """
 
     observations: dict[Signal, Observations]
@@ -97,7 +96,6 @@ class ObservedModel:
     since: float
     seen: float = 0.0
     torn: Gain | None = None
-    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
     outcomes: Counter[str] = field(default_factory=Counter)
     queue_full: float = 0.0
     step_seconds: dict[tuple[str, str], float] = field(
@@ -360,13 +358,11 @@ class Distributions:
         sources = [(version, signal, each.source) for version, signal, each in every]
         if sources != self._shown_sources:
             self._shown_sources = sources
-            samples = []
-            for version, signal, source in sources:
-                used = self._models[version].sources[signal]
-                if source not in used:
-                    used[source] = series(state.DISTRIBUTION_SOURCE, *version, signal, source)
-                samples += [Sample(name, each == source) for each, name in used.items()]
-            self._source_samples = CachedSamples(samples)
+            self._source_samples = CachedSamples(
+                Family.of(
+                    state.DISTRIBUTION_SOURCE, (((*version, *of), 1) for version, *of in sources)
+                ).samples
+            )
         yield Family(state.DISTRIBUTION_SOURCE, self._source_samples)
         if self._trace_intake is not None:
             yield from self._trace_intake.families(self._models)

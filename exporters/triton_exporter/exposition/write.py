@@ -39,6 +39,11 @@ def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
     return tuple(_gathered(piece for family in families for piece in _openmetrics(family)))
 
 
+def relayed_text(families: Iterable[ParsedFamily]) -> Pieces:
+    """Return Triton's families in the text format, in pieces."""
+    return tuple(_gathered(piece for family in families for piece in (family.head.encode(), family.lines)))
+
+
 def relayed_openmetrics(families: Iterable[ParsedFamily]) -> bytes:
     """Return Triton's families in OpenMetrics: no sample changes its name or value.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class ModelStates:
     """Models whose counters are shown as 0, and since when (Unix seconds)."""
     _shown: set[str] = field(default_factory=set, init=False)
     """Models whose counters have been shown."""
+    _states: dict[ModelVersion, Set[str]] = field(default_factory=dict, init=False)
+    """The states that each model version has been shown in."""
     _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
@@ -59,6 +61,7 @@ class ModelStates:
     def _families(self) -> Sequence[Family]:
         lifecycle = self.lifecycle
         records = sorted(lifecycle.records.items())
+        self._states = {key: self._states.get(key, set()) | {record.claim.state} for key, record in records}
         expected = lifecycle.expected_models()
         # Of a model of which only the metrics are known, nobody can say that it should serve and does not.
         known = [] if lifecycle.metrics_only else records
@@ -70,6 +73,7 @@ class ModelStates:
                     ((*key, name), name == record.claim.state)
                     for key, record in records
                     for name in state.MODEL_STATES
+                    if name in self._states[key]
                 ),
             ),
             _cached_family(

@@ -154,7 +154,6 @@ def _model_statistics(model: dict[str, Any]) -> ModelStatistics:
     return ModelStatistics(
         model=_string(model, "name"),
         version=_string(model, "version"),
-        last_inference_seconds=_integer(model, "last_inference") / 1000,
         executions=_integer(model, "execution_count"),
         success=_integer(_object(totals, "success"), "count"),
         batches=tuple(_batch(batch) for batch in _object_list(model, "batch_stats")),

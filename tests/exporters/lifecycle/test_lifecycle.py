@@ -111,6 +111,18 @@ def test_each_version_is_shown_in_exactly_one_state(
     assert len(states.lifecycle.records) == len(current)
 
 
+def test_states_that_a_version_never_was_in_cost_no_series() -> None:
+    """Only the current state is shown, and as 0 those before it: an alert sees them end."""
+    states = ModelStates(Lifecycle())
+    shown = []
+    for at, word in enumerate(("LOADING", "READY", "READY"), 1):
+        states.observe_snapshot(Snapshot(float(at), live=True, index=(IndexEntry("a", "1", word),)))
+        (family,) = (each for each in states.families(float(at)) if each.metric is state.MODEL_STATE)
+        shown.append({sample.series.split('"')[5]: sample.value for sample in family.samples})
+
+    assert [{"loading": 1}, {"ready": 1, "loading": 0}, {"ready": 1, "loading": 0}] == shown
+
+
 def _written(states: ModelStates, now: float) -> bytes:
     reading = Reading(b"", "", "", now, 0.0)
     state_page = json.dumps(report(states.lifecycle, reading, "http://triton"))

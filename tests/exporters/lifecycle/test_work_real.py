@@ -88,8 +88,7 @@ def test_configuration_is_shown_as_triton_normalised_it(worker: Worker) -> None:
     assert 50 == page.value(models.QUEUE_SIZE_LIMIT, **mine, priority="")
     assert 7 == page.value(models.QUEUE_SIZE_LIMIT, **mine, priority="1")
     assert 3 == page.value(models.QUEUE_TIMEOUT, **mine, priority="", action="reject")
-    assert 0 == page.value(models.DECOUPLED, **mine)
-    assert 0 == page.value(models.RESPONSE_CACHE, **mine)
+    assert page.value(models.DECOUPLED, **mine) is page.value(models.RESPONSE_CACHE, **mine) is None
     step = {"model": "both", "version": "1", "step_version": "-1"}
     assert 1 == page.value(models.ENSEMBLE_STEP, **step, position="1", step_model="plain")
     assert 1 == page.value(models.ENSEMBLE_STEP, **step, position="2", step_model="worker")
@@ -101,7 +100,6 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     mine = {"model": "worker", "version": "1"}
     worker.infer(4)
     busy = worker.wait_for_busy_seconds(0, 4)
-    last = worker.exporter.scrape().value(models.LAST_INFERENCE, **mine)
     assert _statistics(worker.server)["execution_count"] < 4, (
         "requests within the queue delay share an execution"
     )
@@ -127,7 +125,6 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     worker.infer(3)
 
     assert worker.wait_for_busy_seconds(after_load, 3) > after_load > busy
-    assert (worker.exporter.scrape().value(models.LAST_INFERENCE, **mine) or 0) >= (last or 0)
     worker.exporter.wait(lambda page: page.value(models.MAX_QUEUE_DELAY, **mine) == 0.1)
 
 

@@ -117,10 +117,11 @@ def test_a_name_that_is_not_utf_8_is_left_out_alone(name: bytes, read: str) -> N
 @pytest.mark.parametrize("number", ["9" * 400, '"' + "9" * 5000 + '"', "-1e999", "NaN"])
 def test_a_number_that_cannot_be_is_none(number: str) -> None:
     """No count or time of Triton's has hundreds of digits."""
-    body = '{"model_stats": [{"name": "a", "last_inference": %s, "execution_count": 7}]}' % number  # noqa: UP031
+    counts = '"inference_stats": {"success": {"count": %s}}, "execution_count": 7' % number  # noqa: UP031
+    body = '{"model_stats": [{"name": "a", %s}]}' % counts  # noqa: UP031
 
     (read,) = parse_statistics(body.encode())
-    assert (0, 7) == (read.last_inference_seconds, read.executions)
+    assert (0, 7) == (read.success, read.executions)
 
 
 def test_numbers_of_grpc_json_are_numbers() -> None:

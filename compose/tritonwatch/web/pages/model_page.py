@@ -328,11 +328,8 @@ _WORDS: Mapping[str, Callable[[Mapping[str, str], float], tuple[str, str]]] = {
         f"{time_text(value)}{_priority(labels)}"
         + (f", then {labels['action']}" if labels.get("action") else ""),
     ),
-    models.RESPONSE_CACHE.name: lambda labels, value: ("response cache", "on" if value else "off"),
-    models.DECOUPLED.name: lambda labels, value: (
-        "responses",
-        "any number for each request (decoupled)" if value else "one for each request",
-    ),
+    models.RESPONSE_CACHE.name: lambda labels, value: ("response cache", "on"),
+    models.DECOUPLED.name: lambda labels, value: ("responses", "any number for each request (decoupled)"),
     models.ENSEMBLE_STEP.name: lambda labels, value: (
         "ensemble",
         f"step {labels.get('position', '')}: {labels.get('step_model', '')}",
