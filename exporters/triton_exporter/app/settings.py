@@ -112,7 +112,7 @@ class TritonAccess(Options):
 
     def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
         """Return what is wrong with the addresses and the certificates."""
-        if not (self.triton or self.triton_metrics):
+        if not (self.triton or self.triton_metrics or places.keys() & {"triton", "triton_metrics"}):
             fix = "give --triton URL, or --triton-metrics URL where only the metrics can be reached"
             yield Problem("--triton", "is missing", fix)
         if lacks_client(self.triton):

@@ -232,6 +232,8 @@ def test_the_example_of_kubernetes_outlives_the_exporter(asked: Asked, tmp_path:
         asked.unload("good")
         eventually(lambda: probe()[0] == 1 and "good: unloaded" in probe()[1], lambda: str(probe()))
         assert 200 == requests.get(f"{asked.server.http_url}/v2/health/ready", timeout=5).status_code
+        wrong = [word.replace("/ready?loading", "/ready?laoding") for word in command]
+        assert 0 == subprocess.run(wrong, capture_output=True, timeout=7, check=False).returncode
         assert exporter.process is not None
         exporter.process.kill()
         exporter.process.wait()

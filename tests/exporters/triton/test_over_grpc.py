@@ -361,6 +361,7 @@ def test_a_wrong_address_is_refused_with_the_right_form(text: str, printed: str)
         Settings.read({"triton": text}, {})
 
     assert printed in str(caught.value)
+    assert 1 == len(caught.value.problems)
 
 
 def test_addresses_are_kept_as_they_are_written() -> None:
