@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if given and "triton" not in given:
         option = f"--{given[0].replace('_', '-')}"
         raise ProblemsError(Problem(option, "needs --triton URL, the Triton server to examine"))
-    if lacks_client(args.triton or ""):
+    if given and lacks_client(args.triton):
         # The image of the compose stack: its other pages need no Triton.
         print(
             "tritonwatch web: no findings of the doctor without: pip install 'tritonwatch[probe]'",
