@@ -88,7 +88,7 @@ DEFECTS = (
         "model repairs it until the next time",
         "2.72 (26.08)",
         "server/issues/8870",
-        "2.38",
+        "2.37",
         _with(lambda config: config.dynamic_batching and _has_queue_timeout(config)),
     ),
     Defect(

@@ -115,13 +115,11 @@ def a_triton(
 @pytest.mark.parametrize(
     ("version", "with_histogram", "proposed", "exact"),
     [
-        ("2.51.0", (), False, set()),
         ("2.52.0", ("story",), False, set()),
         ("2.65.0", tuple(CONFIGS), False, {"resnet", "pipeline"}),
-        ("2.73.0", tuple(CONFIGS), False, {"resnet", "pipeline"}),
         ("2.73.0", tuple(CONFIGS), True, {"resnet", "pipeline"}),
     ],
-    ids=["2.51", "2.52", "2.65", "2.73", "with the proposed histograms"],
+    ids=["2.52", "2.65", "2.73 with the proposed histograms"],
 )
 def test_the_exporter_uses_what_each_release_adds(
     version: str, with_histogram: Collection[str], exact: Collection[str], *, proposed: bool
