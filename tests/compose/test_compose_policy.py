@@ -123,6 +123,19 @@ def test_user_settings_reach_the_services() -> None:
     assert ["10.1.2.3", "3333"] == [services["grafana"]["ports"][0][key] for key in ("host_ip", "published")]
 
 
+def test_the_exporter_shares_the_processes_of_a_triton_that_is_there() -> None:
+    """As the user that runs Triton: the demo's, or root in NVIDIA's image."""
+    shared = COMPOSE.with_name("share-processes.yml")
+    by_default = resolved(COMPOSE, shared)
+    on_gpu = resolved(COMPOSE, shared, TRITON_SERVICE="triton-gpu", TRITON_USER="0")
+
+    assert ["service:triton-demo", "service:triton-gpu"] == [
+        stack["services"]["exporter"]["pid"] for stack in (by_default, on_gpu)
+    ]
+    assert ["10001", "0"] == [stack["services"]["exporter"]["user"] for stack in (by_default, on_gpu)]
+    assert [] == problems_of(by_default)
+
+
 def test_a_second_triton_has_its_exporter_and_its_target(tmp_path: Path) -> None:
     """As on the page: a second file and a list in the project file; the generator and the bridge read the list."""
     project = tmp_path / "tritonwatch.yaml"

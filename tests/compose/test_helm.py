@@ -282,6 +282,23 @@ def test_injection_adds_the_objectives_where_there_are_some(tmp_path: Path) -> N
     assert 3 == mutation["jsonPatch"]["expression"].count('path: "/spec/volumes')
 
 
+def test_processes_are_shared_where_they_are_asked_for() -> None:
+    """The injected exporter runs as Triton's user, sees its processes, and mounts its /dev/shm; none by default."""
+    switch = "sidecar.processes"
+    asked = [f"--set={switch}.enabled=true", f"--set={switch}.runAsUser=0", f"--set={switch}.shmVolume=shm"]
+    by_default, shared = (
+        objects(template("--set=sidecar.injection.enabled=true", *more))[
+            "MutatingAdmissionPolicy", "tritonwatch-exporter-triton"
+        ]["spec"]["mutations"][0]["jsonPatch"]["expression"]
+        for more in ([], asked)
+    )
+
+    for part in ("/spec/shareProcessNamespace", "/dev/shm", "SYS_PTRACE", '"runAsUser": dyn(0)'):
+        assert part in shared
+        assert part not in by_default
+    assert '"runAsUser": dyn(10001)' in by_default
+
+
 def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own() -> None:
     """As one outside the cluster: the same monitor scrapes it, under the address of its Triton."""
     words = ("externalTritons[0].name=gpu-box", "externalTritons[0].triton=http://gpu-box.example:8000")

@@ -152,6 +152,23 @@ def _container_ports(pods: list[dict[str, Any]]) -> set[tuple[str, int]]:
     }
 
 
+def test_the_example_shares_its_processes_with_the_component_for_it() -> None:
+    """The exporter then sees Triton's processes, and mounts the same /dev/shm."""
+    folder = built() / "shared-processes"
+    folder.mkdir()
+    components = {"resources": ["../example"], "components": ["../processes"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(components))
+    (deployment,) = [document for document in _rendered(folder.name) if document["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    mounts = [
+        next(mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm")
+        for container in pod["containers"]
+    ]
+
+    assert pod["shareProcessNamespace"]
+    assert ["shm", "shm"] == mounts
+
+
 def test_the_example_gets_one_sidecar() -> None:
     """The component adds the exporter beside Triton."""
     (deployment,) = [document for document in _rendered("example") if document["kind"] == "Deployment"]

@@ -91,6 +91,11 @@ def chart_values(draw: st.DrawFn) -> dict[str, Any]:
                 extraArgs=_OPTIONS,
                 resources=_RESOURCES,
                 networkPolicy=st.booleans(),
+                processes=_part(
+                    enabled=st.booleans(),
+                    runAsUser=st.sampled_from([0, 1000, 10001]),
+                    shmVolume=_NAMES | st.just(""),
+                ),
                 injection=_part(
                     enabled=st.booleans(),
                     podLabels=st.dictionaries(

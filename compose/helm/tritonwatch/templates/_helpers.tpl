@@ -59,14 +59,19 @@ volumeMounts:
   {{- if .Values.objectives }}
   - { name: tritonwatch-objectives, mountPath: /objectives, readOnly: true }
   {{- end }}
+  {{- if and .Values.sidecar.processes.enabled .Values.sidecar.processes.shmVolume }}
+  - { name: {{ .Values.sidecar.processes.shmVolume | quote }}, mountPath: /dev/shm, readOnly: true }
+  {{- end }}
 resources:
   {{- toYaml .Values.sidecar.resources | nindent 2 }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
+  {{- $user := .Values.sidecar.processes.enabled | ternary .Values.sidecar.processes.runAsUser 10001 | int }}
+  runAsNonRoot: {{ ne $user 0 }}
+  runAsUser: {{ $user }}
   readOnlyRootFilesystem: true
   allowPrivilegeEscalation: false
-  capabilities: { drop: [ALL] }
+  # Root may read the memory of a root with more capabilities only with this one.
+  capabilities: { drop: [ALL]{{ if eq $user 0 }}, add: [SYS_PTRACE]{{ end }} }
   seccompProfile: { type: RuntimeDefault }
 {{- end }}
 
