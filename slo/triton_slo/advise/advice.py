@@ -151,6 +151,7 @@ def _advise(
         breaks = play.breaks(now)
         if not breaks.most:
             raise UnfitError("too_slow", _too_slow(fitted, promise, now))
+        _refuse_contradiction(promise, breaks, fitted.rate)
     except UnfitError as error:
         return replace(advice, unknown=error.reason, text=str(error))
     name = ", ".join(f"{name}={value:g}" for name, value in (changed or {}).items())
@@ -174,6 +175,20 @@ def _advise(
     # Where only an upper limit is known, the order of the candidates stays.
     found.sort(key=lambda change: -(change.breaks.least or 0.0))
     return replace(advice, changes=tuple(found[:MAX_CHANGES]))
+
+
+def _refuse_contradiction(promise: Promise, breaks: Range, rate: float) -> None:
+    """Raise UnfitError where what was measured at the traffic of now excludes what is predicted."""
+    if promise.good is None:
+        return
+    holds = promise.good >= promise.target
+    if (holds and (breaks.most or 0.0) < rate / GAIN) or (not holds and (breaks.least or 0.0) > ROOM * rate):
+        than = "fewer" if holds else "more"
+        raise UnfitError(
+            "tail_differs",
+            f"{than} requests were too slow at {rate:.3g} requests/s than the simulation has: the tail of the times "
+            "is not what the counters show",
+        )
 
 
 def _candidates(now: Configuration, fitted: Fit) -> Iterator[tuple[str, Mapping[str, float]]]:
@@ -264,15 +279,15 @@ class Play:
         return self._known[configuration]
 
     def _range(self, configuration: Configuration) -> Range:
-        slow, fast = (self.fit.with_each(each) for each in (self.fit.most_each, self.fit.least_each))
-        full = configuration.setting(self.fit.rows).max_batch
-        spread = slow.seconds(full) / fast.seconds(full)  # what is not known of the time of a full batch
-        estimate = self._break(configuration, self.fit.service) if spread < VAGUE else None
+        fitted, full = self.fit, configuration.setting(self.fit.rows).max_batch
+        service, slow, fast = fitted.service, fitted.slow, fitted.fast
+        vague = slow.seconds(full) > VAGUE * fast.seconds(full)
+        estimate = None if vague else self._break(configuration, service)
         limits = [] if estimate is None else [estimate]
-        if spread > 1.02:
-            limits += [self._break(configuration, service) for service in (slow, fast)]
+        if slow.seconds(full) > 1.02 * fast.seconds(full) or slow.cv2 - fast.cv2 > 0.02:
+            limits += [self._break(configuration, end) for end in (slow, fast)]
         most = (1 + MARGIN) * max(limits)
-        if self.fit.service.cv2 > HEAVY_CV2:
+        if service.cv2 > HEAVY_CV2:
             return Range(None, None, most)
         return Range((1 - MARGIN) * min(limits), estimate, most)
 

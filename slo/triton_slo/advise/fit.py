@@ -44,14 +44,15 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds; `rate` is that of all servers.
 
-    `service.each` lies between two limits; an execution of `mean_batch` requests takes the same with all of them.
+    `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of `mean_batch`
+    requests takes the same with all three, and a larger one differs.
     `overhead` is the time of a request outside of queue and execution, `dispersion` the variance of the requests in a
     step over their mean (1 if they come independently), `left_out` the share of the steps that are unlike the rest.
     """
 
     service: Service
-    least_each: float
-    most_each: float
+    slow: Service
+    fast: Service
     mean_batch: float
     rows: int
     rate: float
@@ -66,11 +67,6 @@ class Fit:
     z: float
     left_out: float
 
-    def with_each(self, each: float) -> Service:
-        """Return the service time with another slope, through the mean of what was measured."""
-        fixed = self.service.seconds(self.mean_batch) - each * self.mean_batch
-        return Service(max(0.0, fixed), each, self.service.cv2)
-
 
 def fit(steps: Sequence[Step], configuration: Configuration, target: float, threshold: float) -> Fit:
     """Return what the counters say of a model. Raises UnfitError where they do not allow advice.
@@ -84,9 +80,9 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     active = [step for step in steps if step.executions > 0 and step.requests > 0]
     _require_executions(active, target)
     rows = _rows(total(active))
-    kept = _without_disturbances(active, _service(active, rows)[0])
+    kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, target)
-    service, error = _service(kept, rows)
+    service, slow, fast = _services(kept, rows)
     _refuse_shared_device(kept, service)
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
@@ -101,8 +97,8 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
-        least_each=max(0.0, service.each - 2 * error),
-        most_each=min(service.seconds(mean_batch) / mean_batch, service.each + 2 * error),
+        slow=slow,
+        fast=fast,
         mean_batch=mean_batch,
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
@@ -153,8 +149,8 @@ def _rows(whole: Step) -> int:
     return round(each)
 
 
-def _service(steps: Sequence[Step], rows: int) -> tuple[Service, float]:
-    """Return the service time by least squares over all executions, and the standard error of its slope.
+def _services(steps: Sequence[Step], rows: int) -> tuple[Service, Service, Service]:
+    """Return the service time by least squares over all executions, and the slowest and fastest that it may be.
 
     Counters have the sums over executions that this takes: requests, their squares, seconds, and requests * seconds.
     Sums over steps would mislead: a slow execution makes the next batch large.
@@ -162,17 +158,23 @@ def _service(steps: Sequence[Step], rows: int) -> tuple[Service, float]:
     whole = total(steps)
     executions, requests, seconds = whole.executions, whole.requests, whole.busy_seconds
     spread = whole.squares / rows**2 - requests * requests / executions
-    if spread <= 0.01 * executions:  # batches do not vary: nothing is known of the slope
-        each, error = 0.0, math.inf
-    else:
-        each = (whole.compute_seconds - requests * seconds / executions) / spread
+    varies = spread > 0.01 * executions  # otherwise nothing is known of the slope
+    each = (whole.compute_seconds - requests * seconds / executions) / spread if varies else 0.0
+
+    def service(each: float, cv2: float = 0.0) -> Service:
         each = min(max(0.0, each), seconds / requests)
+        return Service(max(0.0, seconds - each * requests) / executions, each, max(0.0, cv2))
+
+    cv2, cv2_error = _variation(steps, service(each))
+    each_error = math.inf
+    if varies:
         apart = READ_APART / whole.seconds * requests * seconds / executions / spread
-    service = Service(max(0.0, seconds - each * requests) / executions, each)
-    service = replace(service, cv2=_variation(steps, service))
-    if spread > 0.01 * executions:
-        error = math.hypot(seconds / executions * (service.cv2 / spread) ** 0.5, apart)
-    return service, error
+        each_error = math.hypot(seconds / executions * (cv2 / spread) ** 0.5, apart)
+    return (
+        service(each, cv2),
+        service(each + 2 * each_error, cv2 + 2 * cv2_error),
+        service(each - 2 * each_error, cv2 - 2 * cv2_error),
+    )
 
 
 def _expected(step: Step, service: Service) -> float:
@@ -180,8 +182,8 @@ def _expected(step: Step, service: Service) -> float:
     return service.fixed * step.executions + service.each * step.requests
 
 
-def _variation(steps: Sequence[Step], service: Service) -> float:
-    """Return the squared variation of executions around their mean, from the spread of the sums.
+def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
+    """Return the squared variation of executions around their mean, from the spread of the sums, and its error.
 
     What a reading cuts off one step it adds to the next: the products of neighbours take that away again.
     """
@@ -196,7 +198,8 @@ def _variation(steps: Sequence[Step], service: Service) -> float:
     products = [
         off[step.server, step.at] * off[key] for step, key in zip(steps, after, strict=True) if key in off
     ]
-    return max(0.0, squares + min(0.0, 2 * math.fsum(products) / max(1, len(products))))
+    cv2 = max(0.0, squares + min(0.0, 2 * math.fsum(products) / max(1, len(products))))
+    return cv2, squares * 2 / len(off) ** 0.5
 
 
 def _blocks(steps: Sequence[Step]) -> list[list[Step]]:

@@ -88,7 +88,7 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
     assert 0 == main([*words, "--json", "--if", "instances=2"])
     [advice] = json.loads(capsys.readouterr().out)["advice"]
     assert "" == advice["unknown"], advice
-    assert 0.0205 == pytest.approx(advice["fit"]["service"]["fixed"], abs=0.002)
+    assert 0.02 <= advice["fit"]["service"]["fixed"] < 0.026  # a busy machine sleeps too long
     assert 18 == pytest.approx(advice["fit"]["rate"], rel=0.15)
     breaks = advice["breaks"]["estimate"]
     assert 1.8 * breaks < advice["asked"]["breaks"]["estimate"] < 3 * breaks

@@ -36,6 +36,7 @@ def test_the_service_time_and_its_variation_are_recovered(cv2: float) -> None:
 
     assert 0.02 == pytest.approx(found.service.fixed, rel=0.02)
     assert cv2 == pytest.approx(found.service.cv2, rel=0.25, abs=0.02)
+    assert found.fast.cv2 - 1e-9 <= cv2 <= found.slow.cv2 + 1e-9
     assert 1 == pytest.approx(found.dispersion, rel=0.25)
     assert 1 == found.burst
     assert abs(found.z) < 3
@@ -49,7 +50,7 @@ def test_fixed_and_each_are_recovered_from_sums_of_batches() -> None:
 
     assert 0.0404 == pytest.approx(found.service.fixed, rel=0.05)
     assert 0.00502 == pytest.approx(found.service.each, rel=0.2)
-    assert found.least_each < 0.00502 < found.most_each
+    assert found.fast.each < 0.00502 < found.slow.each
     assert abs(found.z) < 3
 
 
@@ -292,3 +293,16 @@ def test_fast_executions_hardly_wait_at_all() -> None:
     assert "" == advice.unknown
     assert advice.breaks is not None
     assert not advice.needs_change
+
+
+@pytest.mark.parametrize(("rate", "good"), [(42, 0.9999), (12, 0.9)])
+def test_a_share_of_good_requests_that_contradicts_the_prediction_is_refused(
+    rate: float, good: float
+) -> None:
+    """Nearly all in time above the rate at which the objective should break, or many late far below it."""
+    steps = tuple(Made(varying(0.02)).steps(poisson(rate)))
+    told = [
+        advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=each)])[0] for each in (good, None)
+    ]
+
+    assert ["tail_differs", ""] == [each.unknown for each in told]
