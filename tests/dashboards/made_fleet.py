@@ -194,6 +194,15 @@ def _configuration(
                 {**labels, "position": str(position), "step_model": step, "step_version": "-1"},
                 _gauge(1),
             )
+        for step, part, pace in (
+            ("", "request", 1.0),
+            ("embedder", "queue", 0.1),
+            ("embedder", "compute", 0.3),
+            ("classifier", "queue", 0.4),
+            ("classifier", "compute", 0.15),
+        ):
+            traced = {**labels, "step_model": step, "part": part}
+            yield state.TRACED_STEP_SECONDS.name, traced, _counter(lambda at, p=pace: p, server)
         return
     yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
     yield (

@@ -41,19 +41,21 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
         "triton-model": ["Utilisation of its GPUs"],
         PER_MODEL: ["Utilisation of its GPUs"],
     },
-    "needs a model of the vLLM backend": {
+    "needs a language model": {
         "triton-model": [
             "Time to first token",
-            "Time per output token",
+            "Inter-token latency",
+            "End to end",
             "Tokens",
+            "Requests in the engine",
+            "KV cache used",
             "First token, p95",
             "Further tokens, p95",
             "Tokens per second",
+            "KV cache",
         ]
     },
-    "needs a model of the TensorRT-LLM backend": {
-        "triton-model": ["Requests in the engine", "KV cache used", "KV cache"]
-    },
+    "needs traces": {"triton-model": ["Time by model called"], PER_MODEL: ["Time by model called"]},
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
     "needs Triton started with histogram_latencies": {"triton-model": ["Time to first response"]},
     "needs traces or histograms": {"triton-server": ["Exporters/A"]},

@@ -53,6 +53,10 @@ def ensemble(view: View) -> tuple[Panel, ...]:
     """Return panels of the steps of an ensemble, from what is recorded of the requests that it sends to them."""
     requests = view.raw.of_steps("requests", "step_model")
 
+    traced = state.TRACED_STEP_SECONDS
+    parts = total(view.raw.scope.rate(traced, 'part!="request"'), "step_model", "part")
+    whole = total(view.raw.scope.rate(traced, 'part="request"'))
+
     def per_request(what: str) -> str:
         return ratio(view.raw.of_steps(what, "step_model"), requests)
 
@@ -80,6 +84,17 @@ def ensemble(view: View) -> tuple[Panel, ...]:
             {"{{step_model}}": per_request("failures")},
             displays.FAILED_BY.when_empty("No step failed"),
             width=8,
+        ),
+        TimeSeries(
+            "Time by model called",
+            "From traces, also of a Python model that calls others (BLS) and passes its trace on: the part of a "
+            "request's time in the queue and in compute of each model called, and of the model itself.",
+            {
+                "{{part}} of {{step_model}}": f"{parts} / ignoring (step_model, part) group_left () ({whole} > 0)"
+            },
+            displays.SHARE.when_empty("No trace of a call"),
+            stacked=True,
+            width=24,
         ),
     )
 

@@ -232,7 +232,10 @@ def _kind_note(config: ModelConfig | None) -> str:
     if config.is_ensemble:
         return f" (ensemble of {', '.join(step.model for step in config.steps)}: their times are in it)"
     if config.decoupled:
-        return " (decoupled: this is the whole stream; consider the indicator first_response)"
+        return (
+            " (decoupled: the whole stream, or next to nothing of a backend that sends later, as vLLM's; consider "
+            "first_response, or of a language model first_token, inter_token and end_to_end)"
+        )
     return ""
 
 
