@@ -16,7 +16,7 @@ from triton_slo.canary import Comparison
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, either_way, group_name, points
 from triton_slo.indicators import indicator_class
-from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.indicators.sources import CAVEATS, HIDING, Caveat
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus
 
@@ -151,8 +151,8 @@ def is_precise_enough(row: GroupStatus, source: str) -> bool:
 
 def uncertainties(
     rows: Iterable[GroupStatus], name: Callable[[GroupStatus], str]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield per source with a caveat the groups whose numbers it feeds, what it misses, and what settles that.
+) -> Iterator[tuple[str, Caveat]]:
+    """Yield per source with a caveat the groups whose numbers it feeds, and the caveat.
 
     Every group for which the source is not precise enough is named; of the others three. Groups without any event
     have no share.
@@ -166,7 +166,7 @@ def uncertainties(
         shown = [name(row) + ("" if precise else _error_words(row)) for row in members]
         imprecise = "" if precise or source in HIDING else ", too uncertain for the target"
         names = listed(shown, _MAX_NAMED if precise else len(shown))
-        yield f"{caveat.word} ({source}){imprecise}: {names}", caveat.meaning, caveat.settled_by
+        yield f"{caveat.word} ({source}){imprecise}: {names}", caveat
 
 
 def _error_words(row: GroupStatus) -> str:

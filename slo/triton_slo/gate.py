@@ -264,27 +264,25 @@ def hold_if_unproven(
 def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -> str:
     """Return why failures may be hidden, and what settles it; empty where another objective sees none."""
     judged = evidence.get((row.model, row.version)) or evidence.get((row.model, ""))
-    if judged is None:
-        return _unresolved(source, CAVEATS[source].settled_by)
-    if judged.verdict == "promote":
+    if judged is not None and judged.verdict == "promote":
         return ""
-    return _unresolved(source, judged.reason)
+    return _unresolved(source) + (f"; to fix this, {judged.reason}" if judged else "")
 
 
 def _error_doubt(row: GroupStatus, source: str, worst_case: estimate.WorstCase | None) -> str:
     """Return why an estimate may be too far off, and what settles it; empty where its error changes nothing."""
     caveat = CAVEATS[source]
     if worst_case is None:
-        return _unresolved(source, caveat.settled_by)
+        return _unresolved(source)
     if worst_case.is_acceptable:
         return ""
     doubt = f"{caveat.word} ({source}, {either_way(worst_case.error)}): {worst_case.words_if_not}"
     return f"{doubt}; to fix this, {estimate.settled_by(row, source)}"
 
 
-def _unresolved(source: str, fix: str) -> str:
+def _unresolved(source: str) -> str:
     caveat = CAVEATS[source]
-    return f"{caveat.word} ({source}): {caveat.meaning}; to fix this, {fix}"
+    return f"{caveat.word} ({source}): {caveat.short} (more: tritonwatch check --prometheus)"
 
 
 def _worst_case(

@@ -338,6 +338,6 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
                 reason,
                 "run this check again after some traffic, to see the error of the estimate",
             )
-        for whose, meaning, settled in uncertainties(imprecise, lambda row: group_name(row.group)):
+        for whose, caveat in uncertainties(imprecise, lambda row: group_name(row.group)):
             place = reading.place(objective.name, "indicator")
-            yield Problem(place, f"{objective.name}: {whose}", settled, meaning=meaning)
+            yield Problem(place, f"{objective.name}: {whose}", caveat.settled_by, meaning=caveat.meaning)

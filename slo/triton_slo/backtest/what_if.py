@@ -295,10 +295,10 @@ def _limitations(
         replace(row, slo=objective.name, target=judged.target_of(row.model, row.version))
         for row in evidence.fed
     ]
-    for what, meaning, settled in uncertainties(fed, lambda row: group_name(row.group)):
+    for what, caveat in uncertainties(fed, lambda row: group_name(row.group)):
         off = [row.estimate_error for row in fed if row.estimate_error is not None]
         by = f" (up to +-{points(max(off))} in the last hour)" if off else ""
-        yield Limitation(f"{what}{by}: {meaning}", fix=settled)
+        yield Limitation(f"{what}{by}: {caveat.short}", fix=caveat.settled_by)
     gaps = [group for group in groups if group.unknown > 0]
     if gaps:
         worst = max(group.unknown for group in gaps)

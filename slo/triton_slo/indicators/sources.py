@@ -26,9 +26,13 @@ SEES_FAILURES = frozenset({PROBER, CLIENTS})
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """A reason why a number may be too good: its word in `status`, the events missed, and the remedy."""
+    """A reason why a number may be too good: its word in `status`, the events missed, and the remedy.
+
+    `short` is for what is printed at every run; `check` and the web page have all of it.
+    """
 
     word: str
+    short: str
     meaning: str
     settled_by: str
 
@@ -45,23 +49,27 @@ _TRACES = (
 CAVEATS: Mapping[str, Caveat] = {
     "sampled_mean": Caveat(
         "estimated",
+        "a few slow requests may be missed",
         "all requests between two samples count with their mean duration, so a few slow requests are missed",
         _TRACES,
     ),
     "decomposed": Caveat(
         "estimated",
+        "computed from sums over several requests",
         "the durations are estimated from sums over several requests, so the share within the threshold "
         "may be wrong by some percentage points; triton_model_distribution_error_ratio is this error",
         _TRACES,
     ),
     "summary": Caveat(
         "estimated",
+        "interpolated from quantiles",
         "the share within the threshold is interpolated from quantiles, so it may be wrong by some "
         "percentage points",
         _TRACES,
     ),
     BACKEND_COUNTERS: Caveat(
         "failures may be hidden",
+        "Triton counts error responses as successes; a probe or a gateway sees them",
         "if the backend answers a request with an error response (as Python models can), Triton counts "
         "the request as a success; a response cache answers repetitions of such a request, and they count "
         "as successes too",
@@ -69,6 +77,7 @@ CAVEATS: Mapping[str, Caveat] = {
     ),
     UNTRACED_QUEUE: Caveat(
         "rejections may be hidden",
+        "Triton does not count what a full queue rejects; traces or a probe show it",
         "Triton does not count requests that it rejects because the queue is full; only traces show them",
         "let Triton trace some requests (exporter --otlp-listen; `tritonwatch doctor` gives the --trace-config "
         f"flags and a rate), or add {_EVIDENCE_OF_FAILURES}",

@@ -229,10 +229,10 @@ def test_a_version_that_does_not_exist_is_named_with_those_that_do(
 def test_a_doubt_about_many_groups_is_explained_once(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The paragraph stands at the first of them; the others refer to it. In JSON each has its own."""
+    """The explanation stands at the first of them; the others refer to it. In JSON each has its own."""
     gate(prometheus)
     lines = [line for line in capsys.readouterr().out.splitlines() if "but estimated (sampled_mean)" in line]
-    explained = [line for line in lines if "requests between two" in line]
+    explained = [line for line in lines if "slow requests may be missed" in line]
     assert 1 == len(explained) < len(lines)
     assert all(", but estimated (sampled_mean), as above" in line for line in lines if line not in explained)
 
@@ -241,7 +241,7 @@ def test_a_doubt_about_many_groups_is_explained_once(
     doubted = [
         judgement["reason"] for judgement in judged if "but estimated (sampled_mean)" in judgement["reason"]
     ]
-    assert all("requests between two" in reason for reason in doubted)
+    assert all("slow requests may be missed" in reason for reason in doubted)
 
 
 @pytest.mark.real
@@ -252,10 +252,10 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     assert HOLD == gate(prometheus, "--model", "estimated")
     line = capsys.readouterr().out
     assert (
-        "budget left: 80.0%, current burn rate 0.5x, but estimated (sampled_mean): all requests between two"
+        "budget left: 80.0%, current burn rate 0.5x, but estimated (sampled_mean): a few slow requests"
         in line
     )
-    assert "`tritonwatch doctor` gives the --trace-config flags and a rate" in line
+    assert "(more: tritonwatch check --prometheus)" in line
     assert "or accept this source with --trust sampled_mean" in line
     assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
     assert PROMOTE == gate(

@@ -227,7 +227,10 @@ def test_failures_that_a_backend_hides_promote_nothing(
     assert "see objective probe, rollback: a page fires: page_fast" in line
     # No probe, and no failure: unknown.
     assert 3 == main([*words, "tailed"])
-    assert "add an objective that counts such failures: `indicator: probe`" in capsys.readouterr().out
+    assert (
+        "Triton counts error responses as successes; a probe or a gateway sees them (more: tritonwatch check"
+        in capsys.readouterr().out
+    )
     assert 0 == main(["status", "--prometheus", prometheus, "--objective", "errors", "--model", "mute"])
     assert "ok (failures may be hidden)" in capsys.readouterr().out
 
