@@ -508,6 +508,7 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
         )
     )
     assert all("(fix: let Triton trace some requests" in line for line in notes)
+    assert any("all requests between two samples count with their mean duration" in line for line in notes)
 
 
 def test_the_shipped_objectives_pass(capsys: pytest.CaptureFixture[str]) -> None:
