@@ -285,7 +285,7 @@ class Processes:
         """Return the path of Triton's /dev/shm: through its process, or one that both containers mount."""
         assert self._server is not None
         through = f"/proc/{self._server.pid}/root/dev/shm"
-        if os.access(through, os.X_OK):
+        if os.access(through, os.X_OK, effective_ids=True):
             return through
         is_shared = any(os.path.exists(f"{_OWN_SHM}/{region}") for region in regions)
         return _OWN_SHM if is_shared else None

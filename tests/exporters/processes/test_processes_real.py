@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +20,7 @@ from support.exporter import ScrapedPage, exporting
 from support.fast_prometheus import INTERVAL_SECONDS, SCALE, fast_prometheus
 from support.loopback import answering
 from support.repository import Repository, write
+from support.tools import ROOT
 from support.triton import control, infer, live_triton
 from support.waiting import eventually
 from triton_alerts.generate import artifacts
@@ -178,20 +182,67 @@ def test_a_triton_elsewhere_has_no_processes_here(tmp_path: Path) -> None:
         assert triton.read()
 
 
-def test_a_killed_process_is_counted_and_missing(tmp_path: Path) -> None:
-    """Triton 2.51 does not start it again and leaves a zombie; its region belongs to no process any more."""
+_AS_NOBODY = """
+import json, os, sys
+from pathlib import Path
+from exporters.processes.test_processes_real import watching
+with watching(Path(sys.argv[1])) as triton:
+    os.seteuid(65534)
+    triton.read()
+    shown = triton.read()
+    os.seteuid(0)  # to end Triton
+print(json.dumps(shown))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_another_user_sees_resident_memory_and_guesses_nothing(tmp_path: Path) -> None:
+    """No PSS, which the log says once; and all that any user may read. Alone in a process namespace, as in a pod."""
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _AS_NOBODY, tmp_path]
+    done = subprocess.run(
+        alone,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+    )
+    if "unshare failed" in done.stderr:
+        pytest.skip("no process namespaces here")
+    assert 0 == done.returncode, done.stderr
+    shown = json.loads(done.stdout)
+    mine = {"model": "echo", "version": "1"}
+
+    assert 1 == done.stderr.count("may not read the PSS")
+    assert 2 == shown[_series(processes.MODEL_PROCESSES, mine)]
+    assert shown[_series(processes.MODEL_RSS, mine)] > 10 * MIB
+    assert shown[_series(processes.SERVER_RSS, {})] > 10 * MIB
+    assert [] == [name for name in shown if "proportional" in name]
+    assert 2 * MIB == shown[_series(processes.MODEL_SHM, mine)]
+
+
+def test_a_killed_process_is_counted_and_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 2.51 leaves a zombie; its region belongs to no process, and after a reload the other process stays."""
+    monkeypatch.setattr("triton_exporter.processes.LINGERING", 2)
     with watching(tmp_path) as triton:
+        triton.read()
         triton.read()
         triton.stubs("echo")[0].send_signal(signal.SIGKILL)
         triton.read()
         shown = triton.read()
         again = triton.read()
+        program = triton.repository.path / "echo" / "1" / "model.py"
+        write(program, program.read_text() + "#\n")
+        assert 200 == control(triton.server, "load", "echo")
+        for _ in range(5):
+            reloaded = triton.read()
 
     mine = {"model": "echo", "version": "1"}
     assert 1 == shown[_series(processes.MODEL_PROCESSES, mine)]
     assert 1 == shown[_series(processes.MODEL_PROCESS_DEATHS, mine)]
     assert MIB == shown[_series(processes.SHM_ORPHANED, {})]
     assert 1 == again[_series(processes.MODEL_PROCESS_DEATHS, mine)]
+    assert 3 == reloaded[_series(processes.MODEL_PROCESSES, mine)]
+    assert reloaded[_series(processes.RELOAD_GROWTH, {**mine, "part": "processes"})] > 2 * MIB
 
 
 def test_an_unloaded_model_has_no_processes_and_no_deaths(tmp_path: Path) -> None:
