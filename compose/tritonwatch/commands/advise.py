@@ -117,7 +117,7 @@ def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises,
     objectives = _objectives(args)
     # A step of some scrapes holds enough of them, and an hour enough steps.
     step = math.ceil(max(2 * args.scrape_interval, min(15.0, args.last / 60)))
-    end = (time.time() if args.at is None else args.at) // step * step
+    end = float(int(time.time() if args.at is None else args.at))
     start = end - args.last // step * step
     with access.connect(args) as prometheus:
         models = read_models(prometheus, start, end, step, args.model)

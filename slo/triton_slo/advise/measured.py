@@ -126,13 +126,15 @@ def read_models(
             continue
         others = [key for key in grown if key[0] == server and key[1] != name]
         _, since = configurations.get((name, version), (None, 0.0))
+        steps = found[name, version]  # also of a model that Prometheus has just begun to scrape
         for moment in counters["executions"]:
             if moment - step >= since and all(moment in values for values in counters.values()):
                 busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
                 sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
-                found[name, version].append(Step(server, moment, step, **sums, others_busy=busy))
+                steps.append(Step(server, moment, step, **sums, others_busy=busy))
     return tuple(
-        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(steps)) for key, steps in found.items()
+        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(own_steps))
+        for key, own_steps in found.items()
     )
 
 

@@ -77,6 +77,14 @@ def test_no_change_is_needed_where_there_is_room(
     assert "advice    No change needed." in capsys.readouterr().out
 
 
+def test_a_model_that_was_just_begun_to_be_scraped_is_unknown(
+    prometheus: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A few seconds after the first scrape there is no step yet."""
+    assert 0 == main([*prometheus, "--at", str(CHANGED - 3600 + 20)])
+    assert "0 executions in 0 steps are too few" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
