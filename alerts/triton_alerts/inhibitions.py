@@ -111,6 +111,12 @@ INHIBITIONS = (
         (),
     ),
     Inhibition(
+        "After that, a model that serves again needs no alert about the time in which all servers were down.",
+        _alertname_matcher(lifecycle.SERVES_AGAIN.name),
+        _alertname_matcher(BURN_ALERTS["readiness"]),
+        ("model",),
+    ),
+    Inhibition(
         "The page about a server replaces its ticket.",
         _alertname_matcher("TritonSoleServerDown"),
         _alertname_matcher("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
@@ -246,7 +252,8 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
         },
     }
     for row in INHIBITIONS:
-        if row in _OF_OBJECTIVES:
+        # That a model serves again is no cause, but says that the page is out of date.
+        if row in _OF_OBJECTIVES or lifecycle.SERVES_AGAIN.name in _alert_names(row.source):
             yield row
             continue
         sources, targets = (

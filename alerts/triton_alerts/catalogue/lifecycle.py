@@ -245,6 +245,21 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
     ),
 )
 
+SERVES_AGAIN = _model_alert(
+    name="TritonModelServesAgain",
+    expr=f"""\
+min by (cluster, model) ({state.MODEL_READY}) == 1
+and on (cluster)
+min_over_time((max by (cluster) ({state.SERVER_LIVE}))[15m:15s]) == 0""",
+    severity="info",
+    labels=("model",),
+    summary="Model {{ $labels.model }} serves again after all servers were down",
+    description="Model {{ $labels.model }} is ready on all its servers, none of which was live a short time ago. "
+    "While this fires, the alerts about its readiness objective, which look back, are not sent.",
+    action="There is nothing to do: it is sent to nobody.",
+    silence="never",
+)
+
 _server_alert = partial(Alert, component="lifecycle", dashboard=links.SERVER, labels=("instance",))
 
 SERVERS = (
@@ -443,4 +458,4 @@ and {processes.SHM_USED} / {processes.SHM_SIZE} > 0.5""",
     ),
 )
 
-ALERTS = (*MODELS, *SERVERS, *PROCESSES)
+ALERTS = (*MODELS, SERVES_AGAIN, *SERVERS, *PROCESSES)

@@ -383,6 +383,35 @@ MODELS = (
 
 SERVERS = (
     fires(
+        "TritonModelServesAgain",
+        "fires for a model that is ready after all servers were down",
+        {_LIVE: "1x3 0x8 1x20", _READY: "1x3 0x8 1x20"},
+        "5m",
+        Fires(only(MODEL, "model")),
+    ),
+    quiet(
+        "TritonModelServesAgain",
+        "is quiet about a model that has not come back",
+        {_LIVE: "1x3 0x8 1x20", _READY: "1x3 0x28"},
+        "5m",
+    ),
+    quiet(
+        "TritonModelServesAgain",
+        "is quiet while another server was live",
+        {
+            _LIVE: "1x3 0x8 1x20",
+            _READY: "1x3 0x8 1x20",
+            series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x31",
+        },
+        "5m",
+    ),
+    boundary(
+        "TritonModelServesAgain",
+        "is quiet a quarter of an hour later",
+        {_LIVE: "1x3 0x8 1x80", _READY: "1x3 0x8 1x80"},
+        "18m15s",
+    ),
+    fires(
         "TritonAllServersDown",
         "fires when no server has come up within twenty minutes",
         {_LIVE: "0x100"},
