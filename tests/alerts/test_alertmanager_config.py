@@ -19,6 +19,7 @@ from triton_alerts import alertmanager
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import integration
 from triton_alerts.catalogue import ALERTS
+from triton_alerts.catalogue.lifecycle import SERVES_AGAIN
 from triton_alerts.generate import artifacts
 from triton_alerts.inhibitions import INHIBITIONS, Inhibition
 from triton_slo import names, yaml_text
@@ -171,7 +172,14 @@ def test_a_burn_alert_with_a_name_of_its_own_is_silent_while_all_servers_are_dow
 def test_no_ticket_silences_a_page(rule: Inhibition) -> None:
     """A ticket may be read tomorrow; the page that it silenced would be missed tonight."""
     everything = [*map(labels_of, ALERTS), *burn_alerts()]
-    tickets = [alert for alert in everything if alert["severity"] != "critical" and meets(rule.source, alert)]
+    tickets = [
+        alert
+        for alert in everything
+        # That a model serves again is no fault: it says that the page is out of date.
+        if alert["severity"] != "critical"
+        and alert["alertname"] != SERVES_AGAIN.name
+        and meets(rule.source, alert)
+    ]
     pages = [alert for alert in everything if alert["severity"] == "critical" and meets(rule.target, alert)]
 
     assert [] == [(ticket, page) for ticket in tickets for page in pages]
