@@ -5,6 +5,7 @@ Of ten requests to each model one has a slow first token, one slow tokens, and o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from support import history
 from support.exporter import exporting
 from support.language_model import Seen, generate, write_language_model
+from support.panels import MODELS, Grafana
 from support.promtool import evaluated
 from support.tools import prometheuses, promtools
 from support.triton import live_triton
@@ -32,18 +34,18 @@ pytestmark = pytest.mark.real
 
 OBJECTIVES = """
 objectives:
-  - {name: ttft, target: 90%, indicator: {kind: first_token, threshold: 250ms}}
-  - {name: itl, target: 90%, indicator: {kind: inter_token, threshold: 100ms}}
-  - {name: end, target: 90%, indicator: {kind: end_to_end, threshold: 1s}}
-  - {name: old, target: 90%, indicator: {kind: first_response, engine: vllm, threshold: 250ms}}
+  - {name: ttft, target: 90%, indicator: {kind: first_token, threshold: 500ms}}
+  - {name: itl, target: 90%, indicator: {kind: inter_token, threshold: 250ms}}
+  - {name: end, target: 90%, indicator: {kind: end_to_end, threshold: 2500ms}}
+  - {name: old, target: 90%, indicator: {kind: first_response, engine: vllm, threshold: 500ms}}
   - name: goodput
     target: 90%
-    indicator: {kind: goodput, first_token: 250ms, inter_token: 100ms, end_to_end: 1s}
+    indicator: {kind: goodput, first_token: 500ms, inter_token: 250ms, end_to_end: 2500ms}
 """
 PARSED = read([("o.yaml", OBJECTIVES)]).objectives
 OPTIONS = Options(scrape_interval_seconds=1, time_scale=1 / 60)
 TOKENS = 5
-FAST, SLOW_FIRST, SLOW_TOKENS, SLOW = (0.02, 0.01), (0.4, 0.01), (0.02, 0.2), (0.4, 0.2)
+FAST, SLOW_FIRST, SLOW_TOKENS, SLOW = (0.02, 0.01), (0.9, 0.01), (0.02, 0.4), (1.5, 0.4)
 LOAD = (*[FAST] * 7, SLOW_FIRST, SLOW_TOKENS, SLOW)
 ENGINES = ("head", "v1", "trtllm-serve", "nim", "trtllm")
 
@@ -51,7 +53,7 @@ ENGINES = ("head", "v1", "trtllm-serve", "nim", "trtllm")
 def missed(seen: Seen) -> bool:
     """Return whether the client of a request waited longer than any limit."""
     mean = sum(seen.gaps) / len(seen.gaps)
-    return seen.first > 0.25 or mean > 0.1 or seen.end > 1
+    return seen.first > 0.5 or mean > 0.25 or seen.end > 2.5
 
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
@@ -105,7 +107,7 @@ def test_first_tokens_are_counted_for_every_engine(measured: tuple[str, list[See
     """Two of ten were slow; TensorRT-LLM in Triton 2.51 exports no first tokens."""
     url, seen = measured
 
-    assert 2 == sum(each.first > 0.25 for each in seen)
+    assert 2 == sum(each.first > 0.5 for each in seen)
     assert dict.fromkeys(("head", "v1", "trtllm-serve", "nim"), (2, 10)) == counts(url, slo)
 
 
@@ -113,15 +115,15 @@ def test_each_further_token_is_an_event(measured: tuple[str, list[Seen]]) -> Non
     """Two of ten answers had four slow gaps; trtllm-serve counts the mean of an answer once."""
     url, seen = measured
 
-    assert 8 == sum(gap > 0.1 for each in seen for gap in each.gaps)
+    assert 8 == sum(gap > 0.25 for each in seen for gap in each.gaps)
     assert dict.fromkeys(("head", "v1", "nim"), (8, 40)) | {"trtllm-serve": (2, 10)} == counts(url, "itl")
 
 
 def test_ends_are_counted(measured: tuple[str, list[Seen]]) -> None:
-    """One answer of ten took longer than a second."""
+    """One answer of ten took longer than 2.5 s."""
     url, seen = measured
 
-    assert 1 == sum(each.end > 1 for each in seen)
+    assert 1 == sum(each.end > 2.5 for each in seen)
     assert dict.fromkeys(("head", "v1", "trtllm-serve", "nim"), (1, 10)) == counts(url, "end")
 
 
@@ -139,6 +141,30 @@ def test_goodput_is_bounded_on_both_sides(measured: tuple[str, list[Seen]]) -> N
     assert {"v1": (5, 10), "trtllm-serve": (5, 10)} == counts(url, "goodput")
     assert 0.3 == sum(map(missed, seen)) / len(seen)
     assert 0.2 == pytest.approx(least)
+
+
+@pytest.mark.parametrize("model", ["head", "v1", "nim"])
+def test_the_first_screen_of_the_board_shows_what_clients_saw(
+    measured: tuple[str, list[Seen]], model: str
+) -> None:
+    """First token, further tokens, tokens per second and cache, of any engine; vLLM in Triton shows no cache."""
+    url, seen = measured
+    view = Grafana(url, int(time.time()), 300, 150, 75).open(MODELS["triton-model"], {"model": model})
+
+    def shown(title: str) -> float | None:
+        [answer] = view.panel(title)
+        return answer.last()[0] if answer.series else None
+
+    slowest = sorted(each.first for each in seen)[-1]
+    first, further, pace = map(shown, ("First token, p95", "Further tokens, p95", "Tokens per second"))
+    assert first is not None
+    assert further is not None
+    assert pace is not None
+    assert 0.5 < slowest
+    assert 0.5 < first <= 2.5
+    assert 0.25 < further <= 0.5
+    assert pace > 0
+    assert (None if model == "head" else 0) == shown("KV cache")
 
 
 def test_status_says_what_an_engine_lacks(
@@ -181,7 +207,7 @@ def test_a_page_needs_a_burn_that_is_certain(
     text = OBJECTIVES.replace("90%", "99%")
     [goodput] = [each for each in read([("o.yaml", text)]).objectives if each.name == "goodput"]
     [rules] = [each.text for each in artifacts([goodput], Options()) if each.name == "slo-goodput.yml"]
-    metrics = ((llm.FIRST_TOKEN, "0.25"), (llm.REQUEST_INTER_TOKEN, "0.1"), (llm.E2E, "1"))
+    metrics = ((llm.FIRST_TOKEN, "0.5"), (llm.REQUEST_INTER_TOKEN, "0.25"), (llm.E2E, "2.5"))
     there: dict[str, str] = {}
     for (metric, bound), good in zip(metrics, within, strict=True):
         there |= _histogram(metric, bound, good)
