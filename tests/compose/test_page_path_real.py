@@ -89,6 +89,8 @@ def test_the_port_of_the_bridge_is_said_once_and_check_follows_a_page(
     with _alertmanager(program, port, tmp_path / "generated") as url:
         with _bridge(project, wrote(old)):
             eventually(lambda: check()[0] == 0, "no heartbeat arrives")
+            main(["check"])
+            assert "pages arrive: " in capsys.readouterr().out
         with _bridge(project, wrote(new)):
             code, printed = check()
         shown = requests.get(f"{url}/api/v2/status", timeout=5).json()["config"]["original"]

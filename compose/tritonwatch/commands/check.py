@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(files, mistakes, hints)
     else:
-        _print_text(files, mistakes, hints)
+        asked = bool(args.alertmanager and args.webhook_url and not args.files and not args.offline)
+        _print_text(files, mistakes, hints, delivered=asked and not undelivered)
     return 1 if mistakes else 0
 
 
@@ -251,11 +252,15 @@ def _print_json(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequenc
     print(json.dumps(document, indent=2))
 
 
-def _print_text(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem]) -> None:
+def _print_text(
+    files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem], *, delivered: bool
+) -> None:
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     for line in explained_once(hints):
         print(printable(f"note: {line}"), file=sys.stderr)
+    if delivered:
+        print("pages arrive: Alertmanager sends to the bridge, and the bridge receives the Watchdog alert")
     contents = [count(len(files.objectives.objectives), "objective")]
     if files.rules:
         contents.append(count(files.rule_count, "rule"))

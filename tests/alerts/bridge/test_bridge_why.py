@@ -80,6 +80,8 @@ def made(now: float) -> Iterator[Series]:
     for instance, version, value in (("a", "2", 0), ("a", "3", 0), ("b", "2", 1), ("c", "2", 1)):
         labels = {"instance": instance, "model": "ranker", "version": version}
         yield state.MODEL_READY.name, labels, flat(now, value)
+    for instance in "ab":
+        yield state.SERVER_LIVE.name, {"job": "pods", "instance": instance}, flat(now, 0)
     yield from gpus(now)
 
 
@@ -316,6 +318,7 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
         ({"model": "unknown"}, {}, None),
         ({"instance": "a"}, {}, None),
+        ({"alertname": "TritonAllServersDown", "job": "pods"}, {"Servers": "2 of 2 down: a, b"}, None),
     ],
 )
 def test_an_alert_about_a_model_shows_where_the_model_is_ready(

@@ -391,10 +391,15 @@ _SERVERS_NAMED = 3
 
 
 def servers(prometheus: Prometheus) -> Source:
-    """Return the source of the servers on which the incident's model is ready or not."""
+    """Return the source of the servers on which the incident's model is ready or not, or which of all are live."""
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
+        if member.labels.get("alertname") == "TritonAllServersDown":
+            live = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
+            down = sorted(sample.labels.get("instance", "?") for sample in live if not sample.value)
+            words = f"{len(down)} of {len(live)} down: {listed(down, _SERVERS_NAMED)}"
+            return SourceFacts(facts=((SERVERS, words),) if down else ())
         if not member.labels.get("model"):
             return SourceFacts()
         ready = {
