@@ -24,6 +24,7 @@ from promql_parser import (
     MatrixSelector,
     NumberLiteral,
     ParenExpr,
+    SubqueryExpr,
     VectorSelector,
 )
 
@@ -230,7 +231,7 @@ def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
         return
     if any(rule.calls(*_ABSENCE)):
         yield "absent() without `for` fires at every missed scrape"
-    elif not any(isinstance(node, MatrixSelector) for node in rule.nodes) and not any(
+    elif not any(isinstance(node, MatrixSelector | SubqueryExpr) for node in rule.nodes) and not any(
         rule.calls("vector", "time")
     ):
         yield "a threshold without `for` and without a window fires on a single sample"
