@@ -23,7 +23,7 @@ import psutil
 
 from triton_exporter.catalogue import processes
 from triton_exporter.family import Family
-from triton_exporter.snapshot import ModelVersion, Snapshot
+from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,9 +103,7 @@ class Processes:
     url: str
     interval_seconds: float = field(default=INTERVAL_SECONDS, init=False)
     _families: Sequence[Family] = field(default=(), init=False)  # replaced as a whole
-    _states: Mapping[ModelVersion, str] | None = field(
-        default=None, init=False
-    )  # None: Triton was not asked yet
+    _index: Sequence[IndexEntry] | None = field(default=None, init=False)  # None: Triton was not asked yet
     _server: psutil.Process | None = field(default=None, init=False)
     _prefixes: set[str] = field(default_factory=set, init=False)
     _cpu: defaultdict[ModelVersion | None, float] = field(
@@ -124,9 +122,8 @@ class Processes:
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Note which model versions Triton has, and which are loaded."""
-        if snapshot.index is not None or self._states is None:
-            index = snapshot.index or ()
-            self._states = {ModelVersion(entry.model, entry.version): entry.state for entry in index}
+        if snapshot.index is not None or self._index is None:
+            self._index = snapshot.index or ()
 
     def families(self, now: float) -> Iterable[Family]:
         """Return the families of the last reading."""
@@ -134,12 +131,13 @@ class Processes:
 
     def poll(self, now: float) -> None:
         """Read all processes, and the memory of those of this Triton."""
-        if self._states is None:
+        if self._index is None:
             self.interval_seconds = 1.0
             return
         started = time.thread_time()
         try:
-            self._families = tuple(self._read(self._states))
+            states = {ModelVersion(entry.model, entry.version): entry.state for entry in self._index}
+            self._families = tuple(self._read(states))
         except (psutil.Error, OSError):  # Triton ends now
             self._families = ()
         self.interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / MAX_SHARE)

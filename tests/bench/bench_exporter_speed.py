@@ -57,12 +57,12 @@ class Stack(ProcessUsage):
 
 
 @contextmanager
-def running(models: int, churn: int = 0, *options: str) -> Iterator[Stack]:
+def running(models: int, churn: int = 0, *options: str, active: float = 1.0) -> Iterator[Stack]:
     port, listen = free_ports(2)
     stub_url, url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{listen}"
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", stub_url, "--gpu", "none"]
     command += ["--triton-metrics", f"{stub_url}/metrics", "--listen", f"127.0.0.1:{listen}", *options]
-    stub, nowhere = [sys.executable, STUB, port, models, churn], Path(os.devnull)
+    stub, nowhere = [sys.executable, STUB, port, models, churn, active], Path(os.devnull)
     with (
         started(stub, f"{stub_url}/v2/health/live", nowhere),
         started(command, f"{url}/-/healthy", nowhere) as exporter,

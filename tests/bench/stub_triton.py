@@ -1,7 +1,7 @@
-"""Stub a large Triton in a process of its own: `python stub_triton.py PORT MODELS [CHURN]`.
+"""Stub a large Triton in a process of its own: `python stub_triton.py PORT MODELS [CHURN [ACTIVE]]`.
 
 Bodies are made beforehand, so that serving them costs almost nothing. With CHURN, every CHURN-th
-exposition has one model replaced by a new one. GET /page serves what was PUT there.
+exposition has one model replaced by a new one. Of all models the share ACTIVE has counters that move. GET /page serves what was PUT there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ MOMENTS = 10
 
 
 class Stub(loopback.HttpServer):
-    def __init__(self, port: int, models: int, churn: int) -> None:
+    def __init__(self, port: int, models: int, churn: int, active: float = 1.0) -> None:
         super().__init__(Handler, port)
         self.models, self.churn, self.numbers = models, churn, count()
         self.moments = [] if churn else [exposition(models, moment) for moment in range(MOMENTS)]
+        if active < 1:
+            self.moments = [_resting(body, self.moments[0], int(active * models)) for body in self.moments]
         names = [f"model_{number}" for number in range(models)]
         self.index = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in names]).encode()
         self.statistics = json.dumps({"model_stats": [_statistics(name) for name in names]}).encode()
@@ -66,6 +68,15 @@ class Handler(loopback.Handler):
         self.reply(b"")
 
 
+def _resting(body: bytes, first: bytes, active: int) -> bytes:
+    """Return a body in which only the first models have moved since the first body."""
+    moving = {f"model_{number}" for number in range(active)}
+    pairs = zip(first.decode().splitlines(), body.decode().splitlines(), strict=True)
+    return "".join(
+        f"{new if old != new and new.split(chr(34))[1] in moving else old}\n" for old, new in pairs
+    ).encode()
+
+
 def _statistics(name: str) -> dict[str, object]:
     batch = {
         key: {"count": "5", "ns": "5000"} for key in ("compute_input", "compute_infer", "compute_output")
@@ -84,4 +95,5 @@ def _statistics(name: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    Stub(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0).serve_forever()
+    churn, active = (sys.argv[3:] + ["0", "1"][len(sys.argv[3:]) :])[:2]
+    Stub(int(sys.argv[1]), int(sys.argv[2]), int(churn), float(active)).serve_forever()

@@ -19,7 +19,8 @@ SCRAPE_DURATION = Metric(
 SCRAPE_FAILURES = Metric(
     "triton_exporter_scrape_failures_total",
     "counter",
-    "Failed requests to Triton, by endpoint and class of reason.",
+    "Failed requests to Triton, by endpoint (metrics, live, ready, metadata, index, statistics, config, model_ready; "
+    "poll: an error of the exporter) and class of reason; absent before the first.",
     ("endpoint", "reason"),
 )
 LOG_READABLE = Metric(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Generic, TypeVar
@@ -56,6 +56,9 @@ class Increases(Generic[K]):
         self._key = key
         self._last: dict[object, float] | None = None
         self._series: Sequence[Series] = ()
+        self._family: ParsedFamily | None = None
+        """That of the last body, if that was complete."""
+        self._grown: Collection[K] = ()
         self._followed: list[tuple[int, object, K]] = []
         self._resumed: dict[K, float] = {}  # not seen since the restart
         self.totals: dict[K, float] = {}
@@ -78,6 +81,8 @@ class Increases(Generic[K]):
         """
         if family is None:
             return {}
+        if family is self._family and complete:
+            return dict.fromkeys(self._grown, 0.0)  # no counter has moved
         if family.series is not self._series:
             self._series = family.series
             keys = [self._key(each) for each in family.series]
@@ -107,6 +112,7 @@ class Increases(Generic[K]):
         if complete:
             self._resumed.clear()
         self._last, self.totals = values_after, totals if complete else self.totals | totals
+        self._family, self._grown = family if complete else None, grown.keys()
         return grown
 
 

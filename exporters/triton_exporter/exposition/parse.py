@@ -369,6 +369,7 @@ class _Layout:
     series: Sequence[Series]
     skeletons: set[str]
     last: Block
+    family: ParsedFamily | None = None  # that of the last block
 
 
 class Parser:
@@ -411,7 +412,10 @@ class Parser:
                 scattered |= read_lines(lines.decode(), name, drafts, faults, only)
         self._layouts = layouts
         scattered |= regroup(drafts)
-        families = {name: finished(name, draft, faults) for name, draft in drafts.items()}
+        families = {
+            name: _same_if_equal(finished(name, draft, faults), layouts.get(name))
+            for name, draft in drafts.items()
+        }
         return Exposition(families, declared - {""}, scattered, +faults)
 
     def _read_block(self, name: str, kind: str, lines: bytes, layouts: dict[str, _Layout]) -> Block | None:
@@ -436,6 +440,16 @@ class Parser:
 def parse(body: bytes) -> Exposition:
     """Parse one body with nothing remembered."""
     return Parser().parse(body)
+
+
+def _same_if_equal(family: ParsedFamily, layout: _Layout | None) -> ParsedFamily:
+    """Return the family of the last body if this is the same, so that its values are not converted again."""
+    if layout is None or family.lines is not layout.last.lines:
+        return family
+    before = layout.family
+    if before is None or family.lines is not before.lines or family.head != before.head:
+        layout.family = before = family
+    return before
 
 
 def _numbers_of(known: _Layout, lines: bytes) -> list[bytes]:

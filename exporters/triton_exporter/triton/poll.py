@@ -320,6 +320,10 @@ REREAD_SECONDS = 15.0
 """A configuration is not read again sooner."""
 
 
+READY_SECONDS = 5.0
+"""A version that was ready is not asked again sooner: at ten models these were most requests of an idle exporter."""
+
+
 @dataclass
 class ModelEndpoints:
     """The last answers of the endpoints of each serving model version."""
@@ -332,6 +336,8 @@ class ModelEndpoints:
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _config_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
     """When each was last asked for (`time.monotonic()`), longest ago first."""
+    _ready_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
+    """When the ready endpoint of each was last asked (`time.monotonic()`)."""
     _configs_first: bool = field(default=True, init=False)
 
     def forget(self) -> None:
@@ -348,7 +354,7 @@ class ModelEndpoints:
             self._addressable = frozenset(
                 version for version in serving if self.requests.client.can_ask(*version)
             )
-            for known in (self.configs, self.ready, self._config_asked):
+            for known in (self.configs, self.ready, self._config_asked, self._ready_asked):
                 for gone in known.keys() - self._addressable:
                     del known[gone]
             # New versions first, then the others in turn.
@@ -384,15 +390,23 @@ class ModelEndpoints:
                 self.configs[version] = config  # else the same object: to compare it costs nothing
 
     def _ask_whether_ready(self) -> None:
-        # Those that a hung model delayed come first in the next poll.
-        asked = 0
-        for version in self._queue[:PER_POLL]:
+        # Asked longest ago first: those that a hung model delayed come first in the next poll.
+        now = time.monotonic()
+        due = (
+            version
+            for version in self._queue
+            if not self.ready.get(version) or now - self._ready_asked[version] >= READY_SECONDS
+        )
+        asked: dict[ModelVersion, None] = {}
+        for version in islice(due, PER_POLL):
             if self.requests.is_late:
                 break
-            asked += 1
+            asked[version] = None
+            self._ready_asked[version] = now
             if not self._ask_ready(version):
                 break
-        self._queue = self._queue[asked:] + self._queue[:asked]
+        if asked:
+            self._queue = [*(version for version in self._queue if version not in asked), *asked]
 
     def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""

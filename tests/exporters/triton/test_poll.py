@@ -14,6 +14,7 @@ from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion, claims
 from triton_exporter.triton import poll
+from triton_exporter.triton import poll
 from triton_exporter.triton.poll import PER_POLL, ApiPoller
 
 TIMEOUT = 1.0
@@ -90,10 +91,11 @@ def test_one_slow_index_is_not_a_reason_for_a_pause() -> None:
     ],
 )
 def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
-    listed: list[dict[str, str]], states: set[str]
+    listed: list[dict[str, str]], states: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is read again once if a version has just stopped being ready, and not in the polls after that."""
     path = "/v2/models/a/versions/1/ready"
+    monkeypatch.setattr(poll, "READY_SECONDS", 0.0)
     with faulty({"/v2/repository/index": index("a")}) as target:
 
         def refuse(connection: socket.socket, stop: threading.Event) -> None:
@@ -115,6 +117,21 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
 
     assert states == {claim.state for claim in claims(snapshot).values()}
     assert [2, 1, 1] == counts
+
+
+def test_a_model_that_was_ready_is_asked_again_later_than_one_that_was_not() -> None:
+    """Of two models only the one that is not ready is asked by the next poll."""
+    refused = body(b"{}", "400 Bad Request")
+    with faulty(
+        {"/v2/repository/index": index("a", "b"), "/v2/models/b/versions/1/ready": refused}
+    ) as target:
+        polling = poller(target.url)
+        polling.poll()
+        target.requests.clear()
+        polling.poll()
+        again = [path for path in asked(target) if path.startswith("/v2/models/") and path.endswith("/ready")]
+
+    assert ["/v2/models/b/versions/1/ready"] == again
 
 
 def test_answers_that_are_as_before_are_the_same_objects() -> None:

@@ -354,11 +354,15 @@ def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: G
         probes=_probing(guarded),
         certificates=shown(pki, "unsigned"),
     ) as running:
-        page = running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
+        page = running.wait(
+            lambda page: all(
+                page.value(own.SCRAPE_FAILURES, endpoint=endpoint, reason="tls")
+                for endpoint in ("live", "metrics")
+            )
+        )
         failed = running.get("/state").json()["triton"]
 
     assert 0 == page.value(state.UP)
-    assert page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="tls")
     assert ("tls", "tls") == (failed["metrics_failure"], failed["api_failure"])
     assert "alert" in failed["metrics_failure_text"], (
         "the message of OpenSSL, for the person who has to fix it"
