@@ -57,9 +57,9 @@ def test_cost_of_the_exporter_and_of_its_page(tmp_path: Path) -> None:
         page, tritons = fetch(session, f"{busy.exporter}/metrics"), fetch(session, f"{busy.stub}/metrics")
         rows.append(("memory, 1,000 models", "-", f"{busy.rss_mib():.0f} MiB", "110 MiB"))
         rows.append(("series a model", f"{_series(tritons) / 1000:.0f}", f"{_series(page) / 1000:.1f}", "85"))
-        ours, theirs = (
-            _scrape_cpu(session, busy, tmp_path / name, body) for name, body in (("p", page), ("t", tritons))
-        )
+        requests.put(f"{busy.stub}/page", data=page, timeout=30)
+        requests.put(f"{running_now['1,000, idle'].stub}/page", data=tritons, timeout=30)
+        ours, theirs = _scrape_cpu(session, tmp_path, busy.stub, running_now["1,000, idle"].stub)
         rows.append(
             (
                 "Prometheus' CPU for a scrape, 1,000 models",
@@ -87,25 +87,34 @@ def _series(page: bytes) -> int:
     return sum(bool(line) and not line.startswith(b"#") for line in page.splitlines())
 
 
-def _scrape_cpu(session: requests.Session, stack: Stack, folder: Path, page: bytes) -> float:
-    """Return the CPU milliseconds that a Prometheus takes for one scrape of this page."""
-    requests.put(f"{stack.stub}/page", data=page, timeout=30)
-    job = {
-        "job_name": "page",
-        "scrape_interval": "1s",
-        "metrics_path": "/page",
-        "static_configs": [{"targets": [stack.stub.removeprefix("http://")]}],
-    }
-    with prometheus(folder, {"scrape_configs": [job]}) as url:
-        time.sleep(5)
-        marks = []
-        for pause in (25, 0):
-            text = fetch(session, f"{url}/metrics").decode()
-            (used,) = re.findall(r"^process_cpu_seconds_total (\S+)", text, re.M)
-            marks.append((float(used), time.monotonic()))
-            time.sleep(pause)
-    (before, began), (after, ended) = marks
-    return 1000 * (after - before) / (ended - began)  # one scrape a second
+def _scrape_cpu(session: requests.Session, folder: Path, *pages: str) -> list[float]:
+    """Return the CPU milliseconds that a Prometheus takes to scrape each page: one for each, at the same time."""
+    with ExitStack() as stack:
+        urls = []
+        for page in pages:
+            job = {
+                "job_name": "page",
+                "scrape_interval": "1s",
+                "metrics_path": "/page",
+                "static_configs": [{"targets": [page.removeprefix("http://")]}],
+            }
+            place = folder / str(len(urls))
+            urls.append(stack.enter_context(prometheus(place, {"scrape_configs": [job]})))
+        time.sleep(10)
+        before = [_cpu_and_scrapes(session, url) for url in urls]
+        time.sleep(30)
+        after = [_cpu_and_scrapes(session, url) for url in urls]
+    return [
+        1000 * (used - used_before) / (scrapes - scrapes_before)
+        for (used, scrapes), (used_before, scrapes_before) in zip(after, before, strict=True)
+    ]
+
+
+def _cpu_and_scrapes(session: requests.Session, url: str) -> tuple[float, float]:
+    text = fetch(session, f"{url}/metrics").decode()
+    names = (r"process_cpu_seconds_total", r"prometheus_target_interval_length_seconds_count\{[^}]*\}")
+    used, scrapes = (float(re.findall(rf"^{name} (\S+)", text, re.M)[0]) for name in names)
+    return used, scrapes
 
 
 _TEXT = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triton_exporter.catalogue.metric import Metric
+from triton_exporter.catalogue.state import DOWN_REASONS
 
 LAST_SUCCESS = Metric(
     "triton_exporter_last_success_timestamp_seconds",
@@ -20,7 +21,7 @@ SCRAPE_FAILURES = Metric(
     "triton_exporter_scrape_failures_total",
     "counter",
     "Failed requests to Triton, by endpoint (metrics, live, ready, metadata, index, statistics, config, model_ready; "
-    "poll: an error of the exporter) and class of reason; absent before the first.",
+    f"poll: an error of the exporter) and reason ({', '.join(DOWN_REASONS[1:])}); absent before the first.",
     ("endpoint", "reason"),
 )
 LOG_READABLE = Metric(

@@ -14,7 +14,6 @@ from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion, claims
 from triton_exporter.triton import poll
-from triton_exporter.triton import poll
 from triton_exporter.triton.poll import PER_POLL, ApiPoller
 
 TIMEOUT = 1.0
