@@ -90,7 +90,7 @@ def _series(page: bytes) -> int:
 def _scrape_cpu(session: requests.Session, folder: Path, *pages: str) -> list[float]:
     """Return the CPU milliseconds that a Prometheus takes to scrape each page: one for each, at the same time."""
     with ExitStack() as stack:
-        urls = []
+        urls: list[str] = []
         for page in pages:
             job = {
                 "job_name": "page",
