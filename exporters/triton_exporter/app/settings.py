@@ -184,8 +184,8 @@ class Settings(DoctorSettings):
     ] = None
     """fixed interval between two samples of Triton's metrics (default: as short as --sampling-budget allows)"""
     sampling_budget: Rare[Percent] = 0.02
-    """CPU time that the exporter may use, including Triton's CPU time for the exporter's requests, as a share
-    of one core (default: {default})"""
+    """CPU time from which the pace of the samples follows, including Triton's for them, as a share of one core;
+    at a thousand models the rest of the exporter takes more (default: {default})"""
     state_interval: Rare[Duration] = 1.0
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     relay: Annotated[Rare[Literal["all", "needed"]], Form("{all,needed}")] = "needed"
