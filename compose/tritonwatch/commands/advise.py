@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from triton_exporter.common.duration import in_words
-from triton_exporter.common.options import adder
+from triton_exporter.common.duration import duration_between, in_words
+from triton_exporter.common.options import adder, host_and_port, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import CHANGEABLE, all_advice
@@ -19,6 +21,7 @@ from triton_slo.advise.check import Prediction, compare, kept, read
 from triton_slo.advise.measured import Measured, read_models
 from triton_slo.advise.promises import Promises, read_promises
 from triton_slo.advise.report import checked_document, checked_text, document, text
+from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
@@ -29,9 +32,12 @@ from tritonwatch.project import Advised
 
 EXAMPLE = "tritonwatch advise --prometheus http://127.0.0.1:9090 --model classifier --if instances=2"
 OPTIONS = Advised
+_LOG = logging.getLogger(__name__)
+_MISSED = 3
+"""Readings in a row that may fail before --watch no longer exposes the last values."""
 EXIT_CODES = {
-    0: "printed, also where it is unknown",
-    1: "there is no data of such a model, a file has a mistake, or Prometheus did not respond",
+    0: "printed, also where it is unknown; or --watch was stopped by SIGTERM or Ctrl-C",
+    1: "there is no data of such a model, a file has a mistake, Prometheus did not respond, or --listen is in use",
     3: "a prediction of --check did not come true",
 }
 
@@ -59,10 +65,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "compare the predictions of this file with what came after the configuration was changed",
     )
     add("--json", "write JSON instead of text")
+    add(
+        "--watch DURATION",
+        "serve the headroom as series for Prometheus at --listen, and look so often whether it changed",
+        parsed(duration_between(1, 3600)),
+    )
+    add("--listen HOST:PORT", "address of --watch", parsed(host_and_port))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the advice, or how earlier advice came true."""
+    """Print the advice, or how earlier advice came true, or serve the headroom."""
+    if args.watch or args.listen:
+        return _watch(args)
     if args.check and (args.save or args.changed):
         raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --save and --if"))
     earlier = _predictions(args.check or args.save, required=bool(args.check))
@@ -79,6 +93,57 @@ def run(args: argparse.Namespace) -> int:
             raise ProblemsError(output.fault(Path(args.save), error)) from error
     _print(args, document(advice), map(text, advice))
     return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    """Serve the headroom until SIGTERM or Ctrl-C."""
+    from triton_exporter.exposition.write import TEXT, text_pieces
+    from triton_exporter.http.server import Response, Server, routed
+
+    if not (args.watch and args.listen):
+        raise ProblemsError(Problem("--watch", "needs --listen, and --listen needs --watch", "give both"))
+    for option in ("changed", "at", "save", "check", "json"):
+        if getattr(args, option):
+            name = "--if" if option == "changed" else f"--{option}"
+            raise ProblemsError(Problem(name, "is of no use with --watch", "leave it out"))
+    _objectives(args)  # a mistake in a file ends the command now; a later one is logged
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    watch = Watch(_MISSED * args.watch)
+    host, port = args.listen
+    page = {"GET /metrics": lambda _: Response(b"".join(text_pieces(watch.families(time.time()))), TEXT)}
+    try:
+        server = Server(host, port, routed(page))
+    except OSError as error:
+        problem = Problem(
+            f"--listen {host}:{port}", f"cannot be used: {error.strerror}", "choose another address"
+        )
+        raise ProblemsError(problem, code=1) from error
+    with server:
+        threading.Thread(target=_update, args=(watch, args), daemon=True).start()
+        print(f"serving {server.url}/metrics for {args.prometheus}", file=sys.stderr, flush=True)
+        server.serve_until_signal()
+    return 0
+
+
+def _update(watch: Watch, args: argparse.Namespace) -> None:
+    """Measure again and again; what Prometheus or a file has wrong is logged, and the last values get old."""
+    while True:
+        began, before = time.thread_time(), watch.computations
+        try:
+            models, promises, messages, _ = _measured(args)
+            watch.update(models, promises, time.time())
+        except ProblemsError as error:
+            _LOG.error("%s", printable(str(error)))
+        except Exception:  # noqa: BLE001 - the boundary: a defect must not end the thread
+            _LOG.exception("the headroom cannot be computed")
+        else:
+            for message in messages:
+                _LOG.warning("%s", printable(message))
+            if count := watch.computations - before:
+                _LOG.info(
+                    "computed %d of the model versions in %.1f s of CPU", count, time.thread_time() - began
+                )
+        time.sleep(args.watch)
 
 
 def _print(args: argparse.Namespace, written: object, texts: Iterable[str]) -> None:

@@ -111,13 +111,17 @@ class Advice:
 
 
 def advise(
-    measured: Measured, promises: Sequence[Promise], changed: Mapping[str, float] | None = None
+    measured: Measured,
+    promises: Sequence[Promise],
+    changed: Mapping[str, float] | None = None,
+    *,
+    changes: bool = True,
 ) -> tuple[Advice, ...]:
     """Return the advice on each objective of one model version.
 
-    `changed` is a change to predict, by the names of `CHANGEABLE`.
+    `changed` is a change to predict, by the names of `CHANGEABLE`; without `changes` none is looked for.
     """
-    return tuple(_advise(measured, promise, promises, changed) for promise in promises)
+    return tuple(_advise(measured, promise, promises, changed, changes) for promise in promises)
 
 
 CHANGEABLE = ("instances", "max_batch_size", "delay_ms", "max_queue_size", "replicas", "batching")
@@ -138,7 +142,11 @@ def apply(configuration: Configuration, what: Mapping[str, float]) -> Configurat
 
 
 def _advise(
-    measured: Measured, promise: Promise, promises: Sequence[Promise], changed: Mapping[str, float] | None
+    measured: Measured,
+    promise: Promise,
+    promises: Sequence[Promise],
+    changed: Mapping[str, float] | None,
+    changes: bool,
 ) -> Advice:
     now = measured.configuration
     if now is None:
@@ -163,13 +171,13 @@ def _advise(
             "takes is not known, only limits are; ask again when there is more traffic"
         )
         advice = replace(advice, unknown="batches_unseen", text=text)
-    if not advice.needs_change:
+    if not changes or not advice.needs_change:
         return advice
     plays = [play, *(Play(fitted, other) for other in promises if other != promise)]
-    changes = (play.change(name, what, now) for name, what in _candidates(now, fitted))
+    candidates = (play.change(name, what, now) for name, what in _candidates(now, fitted))
     found = [
         change
-        for change in changes
+        for change in candidates
         if _is_better(change, breaks) and not any(_harms(each, change, now) for each in plays)
     ]
     # Where only an upper limit is known, the order of the candidates stays.
