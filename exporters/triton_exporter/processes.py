@@ -15,13 +15,14 @@ import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
 
 from triton_exporter.catalogue import processes
+from triton_exporter.common.options import is_loopback
 from triton_exporter.family import Family
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 
@@ -46,17 +47,6 @@ class _Stub(NamedTuple):
     path: str
     region: str
     instance: str
-
-
-class _Use(NamedTuple):
-    """Memory of some processes; `pss` is None where it may not be read."""
-
-    rss: int
-    pss: int | None
-
-    @property
-    def best(self) -> int:
-        return self.rss if self.pss is None else self.pss
 
 
 LINGERING = 60
@@ -93,32 +83,28 @@ class _Loads:
                 self.growth = tuple(now - old for now, old in zip(memory, self._memory_before, strict=True))
 
 
-@dataclass
 class Processes:
     """Reads Triton's processes where the exporter can see them; else there are no series.
 
     `url` is Triton's metrics endpoint: the process that answers there is the server.
     """
 
-    url: str
-    interval_seconds: float = field(default=INTERVAL_SECONDS, init=False)
-    _families: Sequence[Family] = field(default=(), init=False)  # replaced as a whole
-    _index: Sequence[IndexEntry] | None = field(default=None, init=False)  # None: Triton was not asked yet
-    _server: psutil.Process | None = field(default=None, init=False)
-    _prefixes: set[str] = field(default_factory=set, init=False)
-    _cpu: defaultdict[ModelVersion | None, float] = field(
-        default_factory=lambda: defaultdict(float), init=False
-    )
-    _cpu_of: dict[psutil.Process, float] = field(default_factory=dict, init=False)
-    _stubs: dict[str, tuple[psutil.Process, ModelVersion]] = field(
-        default_factory=dict, init=False
-    )  # by region
-    _dead: set[psutil.Process] = field(default_factory=set, init=False)
-    _deaths: Counter[ModelVersion] = field(default_factory=Counter, init=False)
-    _zombies: set[psutil.Process] = field(default_factory=set, init=False)
-    _loads: defaultdict[ModelVersion, _Loads] = field(default_factory=lambda: defaultdict(_Loads), init=False)
-    _unclaimed: set[str] = field(default_factory=set, init=False)
-    _is_denied: bool = field(default=False, init=False)
+    def __init__(self, url: str) -> None:
+        self.interval_seconds = INTERVAL_SECONDS
+        self._url = url
+        self._families: Sequence[Family] = ()  # replaced as a whole
+        self._index: Sequence[IndexEntry] | None = None  # until Triton was asked once
+        self._server: psutil.Process | None = None
+        self._stubs: dict[str, tuple[psutil.Process, ModelVersion]] = {}  # by region
+        self._zombies: set[psutil.Process] = set()
+        self._dead: set[psutil.Process] = set()
+        self._deaths: Counter[ModelVersion] = Counter()
+        self._cpu: defaultdict[ModelVersion | None, float] = defaultdict(float)  # None: the server
+        self._cpu_of: dict[psutil.Process, float] = {}
+        self._loads: defaultdict[ModelVersion, _Loads] = defaultdict(_Loads)
+        self._prefixes: set[str] = set()
+        self._unclaimed: set[str] = set()
+        self._is_warned = False
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Note which model versions Triton has, and which are loaded."""
@@ -157,81 +143,73 @@ class Processes:
             return
         mine = [stub for stub in stubs if stub.server_pid == self._server.pid]
         by_model: dict[ModelVersion, list[_Stub]] = {
-            version: [] for version in self._loads if version.model in models
+            version: [] for version in self._loads if not models or version.model in models
         }
         for stub in mine:
             by_model.setdefault(_model_of(stub, models), []).append(stub)
         self._count_deaths(by_model, zombies)
         cpu_before, self._cpu_of = self._cpu_of, {}
-        server = self._use_of([self._server], None, cpu_before)
-        uses = {
-            version: self._use_of(_with_descendants(its, children), version, cpu_before)
+        server_rss, server_pss = self._memory([self._server], None, cpu_before)
+        memory = {
+            version: self._memory(_with_descendants(its, children), version, cpu_before)
             for version, its in by_model.items()
         }
-        yield Family.of(processes.MODEL_PROCESSES, ((version, len(its)) for version, its in by_model.items()))
+        shown = [(version, *memory[version]) for version, its in by_model.items() if its]
         yield Family.of(
-            processes.MODEL_PROCESS_DEATHS, ((version, self._deaths[version]) for version in by_model)
-        )
-        yield Family.of(processes.MODEL_CPU, ((version, self._cpu[version]) for version in by_model))
-        yield Family.of(
-            processes.MODEL_RSS, ((version, use.rss) for version, use in uses.items() if by_model[version])
+            processes.MODEL_PROCESSES, {version: len(its) for version, its in by_model.items()}.items()
         )
         yield Family.of(
-            processes.MODEL_PSS,
-            (
-                (version, use.pss)
-                for version, use in uses.items()
-                if by_model[version] and use.pss is not None
-            ),
+            processes.MODEL_PROCESS_DEATHS, {version: self._deaths[version] for version in by_model}.items()
         )
-        yield Family.single(processes.SERVER_RSS, server.rss)
+        yield Family.of(processes.MODEL_CPU, {version: self._cpu[version] for version in by_model}.items())
+        yield Family.of(processes.MODEL_RSS, ((version, rss) for version, rss, _ in shown))
+        yield Family.of(processes.MODEL_PSS, ((version, pss) for version, _, pss in shown if pss is not None))
         yield Family.single(processes.SERVER_CPU, self._cpu[None])
-        if server.pss is not None:
-            yield Family.single(processes.SERVER_PSS, server.pss)
+        yield Family.single(processes.SERVER_RSS, server_rss)
+        if server_pss is not None:
+            yield Family.single(processes.SERVER_PSS, server_pss)
+        used = 0
         folder = self._shm_folder([stub.region for stub in mine])
-        size, used = _shm_use(folder) if folder else (0, 0)
         if folder:
-            yield Family.single(processes.SHM_SIZE, size)
+            space = os.statvfs(folder)
+            used = (space.f_blocks - space.f_bfree) * space.f_frsize
+            yield Family.single(processes.SHM_SIZE, space.f_blocks * space.f_frsize)
             yield Family.single(processes.SHM_USED, used)
             yield from self._regions(folder, by_model, {stub.region for stub in stubs})
         for version, its in by_model.items():
-            memory = (server.best, uses[version].best, used)
+            rss, pss = memory[version]
+            parts = (server_rss if server_pss is None else server_pss, rss if pss is None else pss, used)
             is_ready = states.get(version, "READY") == "READY"
-            self._loads[version].note(frozenset(stub.region for stub in its), memory, is_ready=is_ready)
-        yield Family.of(
-            processes.RELOAD_GROWTH,
-            (
-                ((*version, part), growth)
-                for version in by_model
-                for part, growth in zip(processes.RELOAD_PARTS, self._loads[version].growth, strict=False)
-                if part != "shm" or folder
-            ),
+            self._loads[version].note(frozenset(stub.region for stub in its), parts, is_ready=is_ready)
+        growths = (
+            ((*version, part), growth)
+            for version in by_model
+            for part, growth in zip(processes.RELOAD_PARTS, self._loads[version].growth, strict=False)
+            if part != "shm" or folder
         )
+        yield Family.of(processes.RELOAD_GROWTH, growths)
 
     def _find_server(self, candidates: Sequence[psutil.Process]) -> psutil.Process | None:
-        """Return which process accepts a connection to Triton; where that may not be seen, the only candidate."""
-        address = urlsplit(self.url)
-        port = address.port or (443 if address.scheme == "https" else 80)
+        """Return which process accepts a connection to Triton; where that may not be seen, the only one on loopback."""
+        host, port = urlsplit(self._url).hostname or "", urlsplit(self._url).port or 80
         is_denied = False
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection((address.hostname, port), timeout=2) as ours,
-        ):
-            for _ in range(10 if candidates else 0):
-                for candidate in candidates:
-                    try:
-                        ends = candidate.net_connections("tcp")
-                    except psutil.NoSuchProcess:
-                        continue
-                    except psutil.AccessDenied:
-                        is_denied = True
-                        continue
-                    peers = [end.raddr for end in ends if end.status == psutil.CONN_ESTABLISHED]
-                    if ours.getsockname()[:2] in [(_plain(peer.ip), peer.port) for peer in peers]:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2) as ours:
+            for candidate in [*candidates] * 10:
+                try:
+                    ends = [
+                        end
+                        for end in candidate.net_connections("tcp")
+                        if end.status == psutil.CONN_ESTABLISHED
+                    ]
+                    if ours.getsockname()[:2] in [(_plain(end.raddr.ip), end.raddr.port) for end in ends]:
                         return candidate
-                if is_denied:
-                    return candidates[0] if len(candidates) == 1 else None
+                except psutil.AccessDenied:
+                    is_denied = True
+                except psutil.NoSuchProcess:
+                    continue
                 time.sleep(0.02)  # until the server has accepted it
+            if is_denied and len(candidates) == 1 and is_loopback(host):
+                return candidates[0]
         return None
 
     def _count_deaths(
@@ -253,14 +231,14 @@ class Processes:
         self._zombies = zombies
         self._dead &= zombies
 
-    def _use_of(
+    def _memory(
         self,
         some: Iterable[psutil.Process],
         owner: ModelVersion | None,
         cpu_before: Mapping[psutil.Process, float],
-    ) -> _Use:
-        """Return the memory of processes, and add their CPU time since the last reading to their owner's."""
-        rss, pss = 0, 0
+    ) -> tuple[int, int | None]:
+        """Return RSS and PSS (None: may not be read) of processes, and add their new CPU time to their owner's."""
+        rss = pss = 0
         is_denied = False
         for process in some:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -272,12 +250,10 @@ class Processes:
                     pss += 0 if is_denied else process.memory_full_info().pss
                 except psutil.AccessDenied:
                     is_denied = True
-        if is_denied and not self._is_denied:
-            self._is_denied = True
-            _LOG.warning(
-                "may not read the PSS of Triton's processes, only their RSS: run the exporter as Triton's user"
-            )
-        return _Use(rss, None if is_denied else pss)
+        if is_denied and not self._is_warned:
+            self._is_warned = True
+            _LOG.warning("may not read the PSS of Triton's processes: run the exporter as Triton's user")
+        return rss, None if is_denied else pss
 
     def _shm_folder(self, regions: Sequence[str]) -> str | None:
         """Return the path of Triton's /dev/shm: through its process, or one that both containers mount."""
@@ -285,23 +261,17 @@ class Processes:
         through = f"/proc/{self._server.pid}/root/dev/shm"
         if os.access(through, os.X_OK, effective_ids=True):
             return through
-        is_shared = any(os.path.exists(f"{_OWN_SHM}/{region}") for region in regions)
-        return _OWN_SHM if is_shared else None
+        return _OWN_SHM if any(os.path.exists(f"{_OWN_SHM}/{region}") for region in regions) else None
 
     def _regions(
         self, folder: str, by_model: Mapping[ModelVersion, Sequence[_Stub]], claimed: set[str]
     ) -> Iterable[Family]:
-        sizes = (
-            (version, [_allocated(f"{folder}/{stub.region}") for stub in its])
-            for version, its in by_model.items()
-        )
-        yield Family.of(processes.MODEL_SHM, ((version, sum(its)) for version, its in sizes if its))
+        running = {version: its for version, its in by_model.items() if its}
+        sizes = {v: sum(_allocated(f"{folder}/{stub.region}") for stub in its) for v, its in running.items()}
+        yield Family.of(processes.MODEL_SHM, sizes.items())
         self._prefixes |= {_REGION_NUMBER.sub("", region) for region in self._stubs}
-        names = {
-            name
-            for name in os.listdir(folder)
-            if name.startswith(tuple(self._prefixes or (_DEFAULT_PREFIX,)))
-        } - claimed
+        prefixes = tuple(self._prefixes or (_DEFAULT_PREFIX,))
+        names = {name for name in os.listdir(folder) if name.startswith(prefixes)} - claimed
         # At two readings: a region is there before its process is.
         orphaned = sum(_allocated(f"{folder}/{name}") for name in names & self._unclaimed)
         self._unclaimed = names
@@ -350,12 +320,6 @@ def _with_descendants(
     for process in found:
         found += children.get(process.pid, ())
     return found
-
-
-def _shm_use(folder: str) -> tuple[int, int]:
-    """Return size and used bytes of a file system."""
-    whole = os.statvfs(folder)
-    return whole.f_blocks * whole.f_frsize, (whole.f_blocks - whole.f_bfree) * whole.f_frsize
 
 
 def _allocated(path: str) -> int:

@@ -16,7 +16,7 @@ import yaml
 
 from support.history import END, Series, backfilled, openmetrics, record
 from support.recorded_group import group_labels, recorded_group
-from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, processes, state, triton
 from triton_slo import bridge_series, names
 
 STEP = 15
@@ -205,6 +205,9 @@ def _configuration(
             yield state.TRACED_STEP_SECONDS.name, traced, _counter(lambda at, p=pace: p, server)
         return
     yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
+    yield processes.MODEL_PSS.name, labels, _gauge(900e6)
+    for part in processes.RELOAD_PARTS:
+        yield processes.RELOAD_GROWTH.name, {**labels, "part": part}, _gauge(3e6)
     yield (
         models.BUSY_SECONDS.name,
         labels,
@@ -270,6 +273,9 @@ def _server(server: str, phase: float) -> Iterator[Series]:
     yield own.BUILD_INFO.name, {**labels, "version": "0.1.0"}, _gauge(1)
     yield triton.PINNED_POOL_TOTAL_BYTES.name, labels, _gauge(268_435_456)
     yield triton.PINNED_POOL_USED_BYTES.name, labels, _gauge(lambda at: 60e6 * _wave(at, phase))
+    yield processes.SERVER_PSS.name, labels, _gauge(2e9)
+    for metric, size in ((processes.SHM_SIZE, 8e9), (processes.SHM_USED, 1e9), (processes.SHM_ORPHANED, 0.0)):
+        yield metric.name, labels, _gauge(size)
     yield triton.CACHE_UTIL.name, labels, _gauge(lambda at: 0.4 * _wave(at, phase))
     cached = {**labels, "model": "embedder", "version": "1"}
     yield triton.CACHE_HITS_PER_MODEL.name, cached, _counter(lambda at: 30 * _wave(at, phase), server)

@@ -58,6 +58,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "needs traces": {"triton-model": ["Time by model called"], PER_MODEL: ["Time by model called"]},
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
     "needs Triton started with histogram_latencies": {"triton-model": ["Time to first response"]},
+    "needs a model that is reloaded twice": {"triton-server": ["Memory left by the last reload"]},
     "needs traces or histograms": {"triton-server": ["Exporters/A"]},
     "needs data of a week ago": {
         "triton-model": ["Requests by version/B", "Latency/E"],

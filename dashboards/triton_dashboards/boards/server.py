@@ -24,7 +24,7 @@ from triton_dashboards.values import (
     TimeSeries,
     fires,
 )
-from triton_exporter.catalogue import gpu, models, own, processes, state, triton
+from triton_exporter.catalogue import gpu, own, processes, state, triton
 from triton_slo import links, signals
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
@@ -336,9 +336,8 @@ def _resources(within: BoardScope, tuning: Tuning) -> tuple[Panel, ...]:
 
 def _processes(within: BoardScope) -> tuple[Panel, ...]:
     shown = displays.BYTES.when_empty("Processes not visible")
-    pss, rss, running = (
-        total(within(metric), "model", "version")
-        for metric in (processes.MODEL_PSS, processes.MODEL_RSS, processes.MODEL_PROCESSES)
+    pss, rss = (
+        total(within(metric), "model", "version") for metric in (processes.MODEL_PSS, processes.MODEL_RSS)
     )
     server = f"sum({within(processes.SERVER_PSS)}) or sum({within(processes.SERVER_RSS)})"
     return (
@@ -371,14 +370,5 @@ def _processes(within: BoardScope) -> tuple[Panel, ...]:
             },
             replace(displays.BYTES, minimum=None).when_empty("No reload seen"),
             step=True,
-        ),
-        TimeSeries(
-            "Missing processes",
-            "Instances of each model version without a process: their requests fail.",
-            {
-                "{{model}} {{version}}": f"{total(within(models.INSTANCES), 'model', 'version')} - {running} > 0"
-            },
-            displays.FAILURES.when_empty("None missing"),
-            bars=True,
         ),
     )
