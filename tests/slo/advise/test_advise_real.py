@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 
 THRESHOLD = 0.25
 """Long beside the pauses of a busy machine."""
-OBJECTIVES = "{name: answers, target: 90%, indicator: {kind: latency, threshold: 250ms}}\n"
+OBJECTIVES = "{name: answers, target: 85%, indicator: {kind: latency, threshold: 250ms}}\n"
 SECONDS = 25
 LIGHT = 10.0
 
@@ -90,11 +90,11 @@ def predicted(stack: Stack, capsys: pytest.CaptureFixture[str], sent: int) -> fl
     [advice] = json.loads(capsys.readouterr().out)["advice"]
     assert 0 == main(words)
     text = capsys.readouterr().out
-    assert "light 1, answers: 90.00% take at most 250ms" in text
+    assert "light 1, answers: 85.00% take at most 250ms" in text
     assert max(map(len, text.splitlines())) <= 80
     assert advice["unknown"] in text
     if advice["unknown"]:
-        return 0.0
+        return 0.0  # a disturbance may leave too little
     assert 0.05 <= advice["fit"]["service"]["fixed"]
     assert advice["fit"]["rate"] == pytest.approx(LIGHT, rel=0.3)
     breaks = float(advice["breaks"]["estimate"])
@@ -106,7 +106,7 @@ def predicted(stack: Stack, capsys: pytest.CaptureFixture[str], sent: int) -> fl
 def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From 10 requests/s: at 0.8 of the predicted rate 90 % are in time, at 1.25 of it they are not."""
+    """From 10 requests/s: at 0.8 of the predicted rate 85 % are in time, at 1.25 of it they are not."""
     seen = []
     for number in range(1, ROUNDS + 1):
         stack.send({"light": LIGHT})
@@ -114,6 +114,6 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
         if breaks:
             shares = stack.send({"below": 0.8 * breaks, "above": 1.25 * breaks})
             seen.append((breaks, shares))
-            if shares["below"] >= 0.9 > shares["above"]:
+            if shares["below"] >= 0.85 > shares["above"]:
                 return
     pytest.fail(f"predicted, and shares in time below and above it: {seen}")
