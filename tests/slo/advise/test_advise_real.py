@@ -85,7 +85,7 @@ def predicted(stack: Stack, capsys: pytest.CaptureFixture[str], sent: int) -> fl
         )
     words = ["advise", "--prometheus", stack.prometheus, "--objectives", str(stack.folder / "objectives")]
     words += ["--model", "light", "--scrape-interval", "1", "--last", f"{SECONDS + 5}s"]
-    words += ["--at", f"{time.time():.0f}"]
+    words += ["--at", str(int(time.time()))]
     assert 0 == main([*words, "--json", "--if", "instances=2"])
     [advice] = json.loads(capsys.readouterr().out)["advice"]
     assert 0 == main(words)
