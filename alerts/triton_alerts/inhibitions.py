@@ -229,7 +229,12 @@ INHIBITIONS = (
     Inhibition(
         "A burning queue budget already means that requests wait.",
         _alertname_matcher(Queue.burn_alert),
-        _alertname_matcher("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
+        _alertname_matcher(
+            "TritonQueueGrowing",
+            "TritonQueueDominates",
+            "TritonInstancesSaturated",
+            "TritonModelHeadroomLow",
+        ),
         names.GROUPING,
     ),
     Inhibition(

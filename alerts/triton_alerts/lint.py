@@ -29,6 +29,7 @@ from promql_parser import (
 )
 
 from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.problem import Problem
 from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS
 from triton_slo import bridge_series, expression, names
@@ -280,7 +281,7 @@ def _duplicates(rules: Sequence[AlertingRule]) -> Iterator[Problem]:
 
 _TARGET = frozenset({"instance", "job"})
 """Labels that Prometheus itself puts on every series."""
-_KNOWN = {metric.name: metric for metric in (*METRICS, *bridge_series.METRICS)}
+_KNOWN = {metric.name: metric for metric in (*METRICS, *headroom.METRICS, *bridge_series.METRICS)}
 
 
 def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:

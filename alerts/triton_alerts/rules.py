@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import unknown
 from triton_exporter.catalogue import METRICS
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo import links, names
 from triton_slo.artifact import Group, Options, Rule
@@ -118,7 +119,11 @@ _TOKEN = re.compile(
 _LABEL_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
 _ALL = Matchers()
 _OF_A_MODEL = frozenset(
-    [re.sub("_(bucket|sum|count)$", "", metric.name) for metric in METRICS if "model" in metric.labels]
+    [
+        re.sub("_(bucket|sum|count)$", "", metric.name)
+        for metric in (*METRICS, *headroom.METRICS)
+        if "model" in metric.labels
+    ]
     + [names.MODEL_EXPECTED_COPY]
 )
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}

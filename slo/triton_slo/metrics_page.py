@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_slo import bridge_series
 
 _HEAD = """\
@@ -33,6 +34,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
     ("Triton", "Triton's own, relayed.", triton),
     ("Language models", "Of Triton's TensorRT-LLM and vLLM backends, relayed.", llm),
     ("The exporter itself", "", own),
+    ("Headroom", "Of `tritonwatch advise` with `--watch`.", headroom),
     ("The alert bridge", "Of `tritonwatch bridge`.", bridge_series),
 )
 

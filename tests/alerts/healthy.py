@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from alerts.proofs.proof_series import SERVER, series
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, processes, state, triton
-from triton_exporter.catalogue.external import stack
+from triton_exporter.catalogue.external import headroom, stack
 from triton_slo import bridge_series
 
 Floats = npt.NDArray[np.float64]
@@ -115,11 +115,14 @@ class Fleet:
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         self._values: dict[str, Floats] = {}
-        for shape in shapes(self._rng):
+        every = shapes(self._rng)
+        for shape in every:
             for replica in range(shape.replicas):
                 self._model(shape, replica)
         for instance in sorted(self._instances):
             self._server({"instance": instance, "job": EXPORTER_JOB})
+        for shape in every:
+            self._headroom(shape)
         self._language_models()
         self._meta()
 
@@ -181,6 +184,17 @@ class Fleet:
             self._canary(labels, good, took)
         if restart is not None:
             self._restart(labels["instance"], int(restart) // STEP)
+
+    def _headroom(self, shape: Shape) -> None:
+        """Add four fifths of the capacity over the mean rate of the last hour, which is new when it moved by 5 %."""
+        sums = np.concatenate((np.zeros(3600), counted(shape.rate).repeat(STEP)))
+        least, shown = [], 0.0
+        for minute in range(MINUTES + 1):
+            rate = (sums[minute * STEP + 3600] - sums[minute * STEP]) / 3600
+            shown = rate if abs(rate - shown) > 0.05 * shown else shown
+            least.append(0.8 * shape.capacity / max(shown, 1e-3))
+        labels = {"instance": "advise:9098", "job": "tritonwatch-advise", "model": shape.name, "version": "1"}
+        self._add(headroom.RATIO, labels, np.array(least), slo="queue", bound="least")
 
     def _canary(self, labels: Mapping[str, str], good: Floats, took: float) -> None:
         """Add a second version with a twentieth of the requests, a fifth slower, and times of a heavy tail."""

@@ -15,7 +15,7 @@ from triton_alerts import lint
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import METRICS
-from triton_exporter.catalogue.external import stack
+from triton_exporter.catalogue.external import headroom, stack
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.views import report
 from triton_exporter.snapshot import IndexEntry, Snapshot
@@ -45,7 +45,7 @@ def queries(page: str) -> list[str]:
 
 def known_names() -> set[str]:
     """Every series that the stack exposes, with the suffixes of histograms and summaries."""
-    names = {metric.name for metric in (*METRICS, *bridge_series.METRICS)} | {
+    names = {metric.name for metric in (*METRICS, *headroom.METRICS, *bridge_series.METRICS)} | {
         text for name, text in vars(stack).items() if name.isupper()
     }
     compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]

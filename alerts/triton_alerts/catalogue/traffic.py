@@ -7,6 +7,7 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_slo import links, signals
 from triton_slo.alert_settings import AlertThreshold
 from triton_slo.indicators.errors import CANCELED
@@ -232,6 +233,27 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
         description="The model has hardly any capacity left: additional requests must wait in the queue.",
         action="Plan more instances or replicas before the next peak.",
+        silence="model, during a load test",
+    ),
+    _traffic_alert(
+        name="TritonModelHeadroomLow",
+        expr=f'min by (model, version, slo) ({headroom.RATIO}{{bound="least"}}) < $threshold',
+        threshold=AlertThreshold(
+            1.2,
+            "number",
+            "least traffic that may break the objective, over the present traffic",
+            "The traffic is the mean of an hour, and a busy hour is often a fifth above the one before.",
+            below=True,
+        ),
+        severity="warning",
+        for_="1h",
+        keep_firing_for="1h",
+        labels=("model", "version", "slo"),
+        summary="Objective {{ $labels.slo }} of model {{ $labels.model }} version {{ $labels.version }} may break at "
+        "{{ printf `%.2f` $value }} times the present traffic",
+        description="Predicted by `tritonwatch advise --watch` from the counters of the last hour; the number is the lower "
+        "end of the interval. Below 1 the objective may be broken already.",
+        action="Run `tritonwatch advise` for the model: it names the change that helps.",
         silence="model, during a load test",
     ),
     _traffic_alert(

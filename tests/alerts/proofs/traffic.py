@@ -5,6 +5,7 @@ from __future__ import annotations
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
 from triton_exporter.catalogue import models, probe, state, triton
+from triton_exporter.catalogue.external import headroom
 
 _PENDING = series(triton.PENDING_REQUESTS, VERSION)
 _EXEC = series(triton.EXEC_COUNT, VERSION, gpu_uuid="GPU-5a1e")
@@ -41,6 +42,14 @@ def _probes(result: str) -> str:
     return series(probe.REQUESTS, VERSION, result=result)
 
 
+_OBJECTIVE = {"model": "ranker", "version": "1", "slo": "queue"}
+
+
+def _headroom(bound: str) -> str:
+    return series(headroom.RATIO, _OBJECTIVE, instance="advise:9098", job="tritonwatch-advise", bound=bound)
+
+
+_LOW = {_headroom("least"): "1.1x600", _headroom("estimate"): "1.3x600"}
 _STALLED = {_PENDING: "0x20 5x60", _EXEC: "0+10x20 200x60"}
 _WAITING = {_QUEUE: "0+6000000x100", _DURATION: "0+10000000x100", _SUCCESS: "0+30x100"}
 _VANISHED = {
@@ -301,6 +310,34 @@ LIMITS = (
         "takes a restart for no load",
         {_BUSY: "900x40 0x60", _INSTANCES: "2x100"},
         "22m",
+    ),
+    fires(
+        "TritonModelHeadroomLow",
+        "fires when a fifth more traffic may break an objective",
+        _LOW,
+        "1h5m",
+        Fires(_OBJECTIVE, "1.10"),
+    ),
+    boundary("TritonModelHeadroomLow", "is quiet before the hour is over", _LOW, "59m"),
+    boundary("TritonModelHeadroomLow", "is quiet at the threshold", {_headroom("least"): "1.2x300"}, "1h5m"),
+    quiet(
+        "TritonModelHeadroomLow",
+        "is quiet about a headroom that was low for the busiest half hour",
+        {_headroom("least"): "1.5x60 1.1x120 1.5x200"},
+        "1h30m",
+    ),
+    quiet(
+        "TritonModelHeadroomLow",
+        "is quiet where the least is not known",
+        {_headroom("estimate"): "1.1x300"},
+        "1h5m",
+    ),
+    reset(
+        "TritonModelHeadroomLow",
+        "outlives a restart of the command",
+        {_headroom("least"): "1.1x245 _x40 1.1x300"},
+        "1h15m",
+        Fires(_OBJECTIVE, "1.10"),
     ),
 )
 

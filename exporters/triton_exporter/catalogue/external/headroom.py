@@ -9,14 +9,13 @@ RATIO = Metric(
     "gauge",
     "Traffic at which the objective breaks, over the present traffic. `bound` is estimate or least.",
     ("model", "version", "slo", "bound"),
-    flag="tritonwatch advise --watch",
-    caveat="Absent where it is not known.",
+    caveat="Only where `tritonwatch advise` runs with `--watch`, and absent where it is not known.",
 )
 UNKNOWN = Metric(
     "triton_model_headroom_unknown",
     "gauge",
     "1 where the headroom, or its estimate, is not known; reasons are those of `tritonwatch advise`.",
     ("model", "version", "slo", "reason"),
-    flag="tritonwatch advise --watch",
+    caveat="Only where `tritonwatch advise` runs with `--watch`.",
 )
 METRICS = (RATIO, UNKNOWN)
