@@ -21,6 +21,7 @@ _LASTS = 3600.0
 class _Computed:
     at: float
     configuration: Configuration | None
+    servers: frozenset[str]
     objectives: tuple[tuple[object, ...], ...]
     amounts: tuple[float, ...]
     advice: tuple[Advice, ...]
@@ -66,6 +67,9 @@ class Watch:
     def _computed(self, measured: Measured, promises: Sequence[Promise], now: float) -> _Computed:
         sums = total(measured.steps)
         amounts = sums.executions, sums.requests + sums.failures, sums.busy_seconds
+        end = max((step.at for step in measured.steps), default=0.0)
+        # The headroom is that of the servers of now: autoscaling on an older one would add ever more.
+        servers = frozenset(step.server for step in measured.steps if step.at >= end - 2 * step.seconds)
         objectives = tuple(
             (
                 each.slo,
@@ -80,10 +84,11 @@ class Watch:
         if (
             last is not None
             and now - last.at < _LASTS
-            and (last.configuration, last.objectives) == (measured.configuration, objectives)
+            and (last.configuration, last.servers) == (measured.configuration, servers)
+            and last.objectives == objectives
             and all(abs(new - old) <= MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
         ):
             return last
         self.computations += 1
         advice = advise(measured, promises, changes=False)
-        return _Computed(now, measured.configuration, objectives, amounts, advice)
+        return _Computed(now, measured.configuration, servers, objectives, amounts, advice)
