@@ -14,7 +14,7 @@ import yaml
 from triton_alerts import alertmanager
 from triton_exporter.common.options import adder
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo import yaml_text
+from triton_slo import autoscaling, yaml_text
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, findings
@@ -26,7 +26,7 @@ from tritonwatch.parser import declare
 from tritonwatch.project import Generation, exporter_and_triton
 
 _DEFAULTS = Options()
-PARTS = ("rules", "alertmanager", "dashboards", "targets")
+PARTS = ("rules", "alertmanager", "dashboards", "targets", "autoscaling")
 """Subfolders of the generated files."""
 
 
@@ -37,6 +37,9 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     import triton_dashboards.generate
     import triton_slo.generate
 
+    keda = getattr(args, "format", "") == "keda"
+    if getattr(args, "only", None) == autoscaling.PART and not keda:
+        raise ProblemsError(Problem("--only autoscaling", "needs --format keda", "add it"))
     texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
     reading = read(texts)
@@ -60,6 +63,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         *of_alerts,
         *triton_dashboards.generate.artifacts(reading.objectives, options),
         *([Artifact("targets", "triton.yml", yaml_text.render(targets))] if targets else []),
+        *(autoscaling.artifacts(args.prometheus, args.selector) if keda else ()),
     )
 
 
@@ -132,15 +136,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--format",
         "format of the rules: files for Prometheus or vmalert, resources for prometheus-operator, or a "
-        "values file for the Helm chart that also contains the objectives (default: prometheus)",
-        choices=("prometheus", "operator", "vmalert", "helm"),
+        "values file for the Helm chart that also contains the objectives; keda writes those for Prometheus and, "
+        "into autoscaling, objects that scale Triton on traffic over break rate (default: prometheus)",
+        choices=("prometheus", "operator", "vmalert", "helm", "keda"),
         default="prometheus",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write all files, or none."""
-    made = generated(args, "prometheus" if args.format == "helm" else args.format)
+    made = generated(args, "prometheus" if args.format in ("helm", "keda") else args.format)
     if args.format == "helm":
         values = _helm_values(objective_texts(args.objectives), made)
         made = (values, *(artifact for artifact in made if artifact.part != "rules"))
