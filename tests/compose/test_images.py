@@ -71,7 +71,7 @@ def _pin(line: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("role", "extras"),
-    [("exporter", "probe,nvml"), ("stack", "slo,alerts,dashboards,web,auth"), ("demo", "demo")],
+    [("exporter", "probe,nvml,processes"), ("stack", "slo,alerts,dashboards,web,auth"), ("demo", "demo")],
 )
 def test_every_role_gets_what_its_extras_need(role: str, extras: str) -> None:
     """A dependency added to the project is missing in an image until `make lock-images` has run."""

@@ -93,7 +93,7 @@ def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCa
         (
             "Triton at http://triton:8000 does not answer (refused): nothing listens there: check that Triton "
             "runs, that its models have loaded (its ports open after that), that it was started with HTTP "
-            "(--allow-http=true, its default), and the port in --triton"
+            "(--allow-http=true, its default) or with gRPC as in --triton, and the port there"
         ),
         "Triton 2.51.0 at http://triton:8000 answers again",
     ] == caplog.messages
