@@ -16,6 +16,7 @@ from support.history import openmetrics, serve
 from support.loopback import free_ports, started
 from support.waiting import eventually
 from triton_exporter.catalogue.external import headroom
+from triton_slo import autoscaling
 from triton_slo.advise.advice import Promise
 from triton_slo.advise.measured import Configuration, Measured
 from triton_slo.advise.watch import Watch
@@ -61,6 +62,10 @@ def test_prometheus_scrapes_the_headroom_of_its_models(tmp_path: Path) -> None:
             assert values.keys() == {("m", "1", "waits", bound) for bound in ("estimate", "least")}
             estimate, least = values["m", "1", "waits", "estimate"], values["m", "1", "waits", "least"]
             assert 1.1 < least < estimate < 1.6
+            # What autoscaling asks for: traffic over break rate. The traffic ends when the test begins: "now" has less.
+            answer = requests.get(f"{url}/api/v1/query", {"query": autoscaling.query()}, timeout=10).json()
+            [row] = answer["data"]["result"]
+            assert 0.3 < float(row["value"][1]) * least < 1.2
             time.sleep(2.5)
             assert 1 == log.read_text().count("computed 1 of the model versions")
         eventually(lambda: "{" not in requests.get(page, timeout=10).text, "old values stay")
