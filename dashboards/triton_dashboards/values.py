@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.exposition.parse import without_strings
 from triton_slo import bridge_series
 from triton_slo.signals import Signal
@@ -54,7 +55,7 @@ def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
 _WORD = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
 _FAMILIES = {
     name: metric
-    for metric in (*METRICS, *bridge_series.METRICS)
+    for metric in (*METRICS, *headroom.METRICS, *bridge_series.METRICS)
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from triton_exporter.catalogue import METRICS, state
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.problem import Problem
 from triton_slo import bridge_series
 
@@ -32,7 +33,7 @@ _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)[^}]*\}|\$([a-zA-Z_]\w*)")
 _FIXED_RANGE = re.compile(r"\b(?:rate|irate|increase)\([^()]*\[(?!\$__)\w+\]")
 _COUNTERS = {
     name
-    for metric in (*METRICS, *bridge_series.METRICS)
+    for metric in (*METRICS, *headroom.METRICS, *bridge_series.METRICS)
     for name in ((metric.name,) if metric.kind == "counter" else (metric.bucket, metric.count, metric.sum))
     if metric.kind in ("counter", "histogram")
 }

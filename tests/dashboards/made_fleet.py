@@ -17,6 +17,7 @@ import yaml
 from support.history import END, Series, backfilled, openmetrics, record
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, processes, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_slo import bridge_series, names
 
 STEP = 15
@@ -624,6 +625,22 @@ def _alerts() -> Iterator[Series]:
         yield "ALERTS_FOR_STATE", own_labels, [(at, float(since)) for at in times]
 
 
+def _headroom() -> Iterator[Series]:
+    """What `tritonwatch advise --watch` says of the models whose queues it knows."""
+    for model in MODELS:
+        if model.backend in ("ensemble", "vllm", "tensorrtllm"):
+            continue
+        room = 1.05 if model.name == "saturated" else 2.4
+        for slo in ("queue", "latency"):
+            for bound, factor in (("estimate", 1.0), ("least", 0.88)):
+                labels = {"job": "tritonwatch-advise", "instance": "advise:9098", "slo": slo, "bound": bound}
+                labels |= {"model": model.name, "version": model.version}
+                points = _gauge(
+                    lambda at, r=room * factor * (0.9 if slo == "latency" else 1): r / _wave(at, 0)
+                )
+                yield headroom.RATIO.name, labels, points
+
+
 def _bridge() -> Iterator[Series]:
     labels = {"job": bridge_series.BRIDGE_JOB, "instance": "bridge:9096"}
 
@@ -667,6 +684,7 @@ def series() -> Iterator[Series]:
         yield from _objective(budget)
     yield from _promises()
     yield from _alerts()
+    yield from _headroom()
     yield from _bridge()
 
 

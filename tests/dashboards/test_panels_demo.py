@@ -41,6 +41,10 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
         "triton-model": ["Utilisation of its GPUs"],
         PER_MODEL: ["Utilisation of its GPUs"],
     },
+    "needs tritonwatch advise --watch": {
+        "triton-model": ["Traffic over break rate"],
+        PER_MODEL: ["Traffic over break rate"],
+    },
     "needs a language model": {
         "triton-model": [
             "Time to first token",

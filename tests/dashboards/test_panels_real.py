@@ -47,9 +47,10 @@ UNBOUNDED = {
     "Budget left",
     "Least budget left",
     "Busy",
+    "Traffic over break rate",
     "Utilisation by model (estimate)",
 }
-"""Shares that may leave 0 to 1: an overspent budget is negative, a model's executions overlap."""
+"""Shares that may leave 0 to 1: an overspent budget is negative, executions overlap, an objective may be broken."""
 
 
 @pytest.fixture(

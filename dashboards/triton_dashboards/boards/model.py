@@ -41,11 +41,12 @@ from triton_dashboards.values import (
 )
 from triton_dashboards.view import View, limit_queries, quantiles, template_view, with_limit, with_limit_line
 from triton_exporter.catalogue import Metric, gpu, llm, models, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.catalogue.state import QUANTILES
 from triton_slo import links, signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
-from triton_slo.names import COUNTED_TWICE, step_traffic
+from triton_slo.names import COUNTED_TWICE, SLO, step_traffic
 from triton_slo.signals import Tail
 
 
@@ -459,6 +460,13 @@ def limits(view: View) -> tuple[Panel, ...]:
     raw = view.raw
     busy = view.signal(signals.INSTANCES_BUSY)
     on_gpu = total(view.model(gpu.MODEL_GPU_INFO), *_GPU)
+    # Those who computed it have neither the job nor the server of the model.
+    advised = BoardScope((*view.objectives.scope.matchers, 'version=~"$version"'))
+
+    def load(bound: str) -> str:
+        matcher = f'bound="{bound}"'
+        return f"max by ({SLO}) (1 / ({advised(headroom.RATIO, matcher)} > 0))"
+
     busy_gpus = f"max by ({', '.join(_GPU)}) ({view.servers(gpu.UTILIZATION)})"
     return (
         TimeSeries(
@@ -470,6 +478,7 @@ def limits(view: View) -> tuple[Panel, ...]:
                 "limit": f"max({view.chosen(models.MAX_BATCH_SIZE)}) > 0",
             },
             replace(displays.BATCH, styles=(displays.DASHED_LIMIT,)),
+            width=8,
         ),
         TimeSeries(
             "Instances busy",
@@ -478,6 +487,15 @@ def limits(view: View) -> tuple[Panel, ...]:
             {"version {{version}}": raw.instances_busy("version")},
             displays.warned(replace(displays.SHARE, maximum=None, no_value="No instances known"), busy),
             limit_line=True,
+            width=8,
+        ),
+        TimeSeries(
+            "Traffic over break rate",
+            "Traffic over the rate at which an objective breaks: at 100 % it breaks by the estimate; at worst, by the "
+            "lower end of the interval.",
+            {f"{{{{{SLO}}}}}": load("estimate"), f"{{{{{SLO}}}}} at worst": load("least")},
+            replace(displays.SHARE, maximum=None, no_value="Needs tritonwatch advise --watch"),
+            width=8,
         ),
         TimeSeries(
             "Utilisation of its GPUs",
