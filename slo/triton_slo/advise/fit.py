@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median, stdev
 
 import numpy as np
 
@@ -284,17 +284,19 @@ class Played:
     def waits(self, burst: float) -> tuple[float, float]:
         """Return the modelled mean wait, and how many standard errors the measured one is above it."""
         size = math.ceil(len(self.blocks) / LEVELS)
-        queued = []  # modelled, of each block
+        queued, chance = [], []  # modelled seconds of each block; how far those of a level are off by chance
         for i in range(0, len(self.blocks), size):
             level = total(self.blocks[i : i + size])
             traffic = Traffic(level.requests / level.seconds, burst)
-            wait = simulate(self.setting, self.service, traffic, 5_000).mean_wait
-            queued += [wait * block.requests for block in self.blocks[i : i + size]]
+            outcome = simulate(self.setting, self.service, traffic, 5_000)
+            queued += [outcome.mean_wait * block.requests for block in self.blocks[i : i + size]]
+            parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
+            chance.append(stdev(parts) * (250 * level.requests) ** 0.5 if len(parts) > 1 else 0.0)
         requests = total(self.blocks).requests
         modelled = max(1e-9, math.fsum(queued) / requests)
         scale = self.wait / modelled
         off = (block.queue_seconds - scale * each for block, each in zip(self.blocks, queued, strict=True))
-        error = math.fsum(each * each for each in off) ** 0.5 / requests
+        error = math.hypot(*off, *chance) / requests
         # Neither the simulation, of some thousand requests, nor its inputs are exact.
         return modelled, (self.wait - modelled) / math.hypot(error, 0.05 * modelled)
 

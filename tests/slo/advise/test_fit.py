@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slo.advise.made import BATCHING, Made, paced, poisson, varying
+from slo.advise.workload import plan
 from triton_slo.advise.advice import Promise, advise
 from triton_slo.advise.fit import Fit, fit
 from triton_slo.advise.measured import Configuration, Measured, Step
@@ -306,3 +307,10 @@ def test_a_share_of_good_requests_that_contradicts_the_prediction_is_refused(
     ]
 
     assert ["tail_differs", ""] == [each.unknown for each in told]
+
+
+def test_few_requests_that_happen_to_wait_little_are_no_closed_loop() -> None:
+    """Independent ones, 250 at half load: their mean wait may be off by a third by chance."""
+    times = [7.5 * at for at in plan(10, 25, seed=3)]  # steps of 15 s are those of 2 s then
+
+    assert fit(Made(varying(7.5 * 0.0505)).steps(times), ALONE, 0.85, 7.5 * 0.25).z > -3
