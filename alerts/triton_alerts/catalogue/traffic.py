@@ -339,7 +339,8 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         expr=f"""\
 {_STEPS}
 * on (instance, step) group_left
-{_FAILING_STEPS} > 0""",
+{_FAILING_STEPS} > 0
+and on (instance, model) sum by (instance, model) (rate({triton.REQUEST_FAILURE}{{reason="OTHER"}}[5m])) > 0""",
         severity="warning",
         labels=("instance", "model", "step"),
         for_="5m",

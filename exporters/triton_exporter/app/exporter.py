@@ -104,6 +104,14 @@ class MetricsSampler(Protocol):
 
 
 @runtime_checkable
+class MetricsLossObserver(Protocol):
+    """Wants to know when Triton's metrics cannot be read."""
+
+    def metrics_lost(self) -> None:
+        """Forget what held only while they could be."""
+
+
+@runtime_checkable
 class Poller(Protocol):
     """Does IO in a thread of its own, without the lock; it guards what it shares with its `families`."""
 
@@ -144,6 +152,12 @@ class Parts:
         """Give the families `sampled` of a reading between two that are observed to those that want every one."""
         for part in self._samplers:
             guarded(part.sample, exposition, now)
+
+    def metrics_lost(self) -> None:
+        """Tell all that want it that Triton's metrics could not be read."""
+        for part in self.all:
+            if isinstance(part, MetricsLossObserver):
+                guarded(part.metrics_lost)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the result of one poll of Triton's API to all that want it."""
@@ -414,6 +428,9 @@ class MetricsThread:
             families = exposition.families
             counted = [families[name].lines for name in self._parts.sampled if name in families]
             moved, self._counted = counted != self._counted, counted
+        else:
+            with self._lock:
+                self._parts.metrics_lost()
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
             self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic(), moved=moved)

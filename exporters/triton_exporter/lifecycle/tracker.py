@@ -388,7 +388,7 @@ class _Row:
 
 
 class BackendFailures:
-    """MetricsObserver and SnapshotObserver (see `app.exporter`); comes before the lifecycle.
+    """MetricsObserver, MetricsLossObserver and SnapshotObserver (see `app.exporter`); comes before the lifecycle.
 
     It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
     """
@@ -421,6 +421,11 @@ class BackendFailures:
                 row = self._rows.setdefault(key, _Row(now, now, self._failed_probes(key)))
                 row.failures += count
                 row.last = now
+
+    def metrics_lost(self) -> None:
+        """A success counts only while Triton answers: it may have ended, and the next one has loaded nothing yet."""
+        if self._lifecycle.succeeded is not None:
+            self._lifecycle.succeeded = dict.fromkeys(self._lifecycle.succeeded, 0.0)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Report what does not answer to the lifecycle."""

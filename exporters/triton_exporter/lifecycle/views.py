@@ -176,7 +176,7 @@ def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
             return "draining" if lifecycle.was_live and not lifecycle.has_closed else "failed to start"
         return "serving" if metrics_answer else "serving, metrics do not answer"
     if failure == NO_API:
-        return METRICS_ONLY if metrics_answer else "down or starting"
+        return METRICS_ONLY if metrics_answer else "does not answer"
     # A front end of Triton without the KServe API (OpenAI's) has the metrics, and 404 for all of /v2.
     if failure == NOT_TRITON and not (metrics_answer and not lifecycle.was_live):
         return OTHER_SERVER

@@ -382,8 +382,22 @@ QUALITY = (
     boundary(
         "TritonEnsembleStepFailing",
         "is quiet before the five minutes are over",
-        {_STEP: "1x60", _failed("BACKEND"): "0+3x60"},
+        {
+            _STEP: "1x60",
+            _failed("BACKEND"): "0+3x60",
+            series(triton.REQUEST_FAILURE, _PIPELINE, reason="OTHER"): "0+6x60",
+        },
         "5m",
+    ),
+    quiet(
+        "TritonEnsembleStepFailing",
+        "is quiet where only requests fail that clients send to the step itself",
+        {
+            _STEP: "1x60",
+            _failed("BACKEND"): "0+3x60",
+            series(triton.REQUEST_FAILURE, _PIPELINE, reason="OTHER"): "6x60",
+        },
+        "12m",
     ),
     quiet(
         "TritonEnsembleStepFailing",

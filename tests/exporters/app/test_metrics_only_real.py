@@ -118,6 +118,25 @@ def test_nothing_is_guessed_and_no_readiness_pages(
     assert "give the exporter --triton" in checked
 
 
+def test_a_success_of_a_triton_that_has_ended_makes_nothing_ready(tmp_path: Path) -> None:
+    """It counts for a minute, but only while Triton's metrics answer."""
+    repository = Repository(tmp_path / "models")
+    repository.model("busy")
+    with (
+        live_triton(repository.path, tmp_path) as server,
+        exporting("", server.metrics_url) as exporter,
+    ):
+        with busy(server):
+            exporter.wait(lambda page: page.value(state.MODEL_STATE, **BUSY, state="ready"))
+        server.kill()
+        began = time.monotonic()
+        exporter.wait(lambda page: page.value(state.MODEL_STATE, **BUSY, state="unknown"))
+        page = exporter.scrape(5)
+
+    assert time.monotonic() - began < tracker.SERVES_SECONDS
+    assert 0 == page.value(state.SERVER_LIVE)
+
+
 def test_an_api_that_answers_404_hides_no_triton(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It was `triton_up 0` and live 0, which pages after 20 minutes, for a Triton that serves."""
     repository = Repository(tmp_path / "models")
