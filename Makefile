@@ -61,7 +61,7 @@ check: lint ## Lint and the tests that start no real servers
 # failed beside the others runs once more, alone, and only that counts; both results are printed.
 test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part of the tests
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
-	$(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
 		|| { echo "what failed, once more and alone:"; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
