@@ -32,6 +32,8 @@ class Inhibition:
     source: tuple[str, ...]
     target: tuple[str, ...]
     equal: tuple[str, ...]
+    outdates: bool = False
+    """Whether the source is no cause, but says that the target is out of date: then it may be the less urgent."""
 
 
 _SLO = f'{names.COMPONENT}="slo"'
@@ -115,6 +117,7 @@ INHIBITIONS = (
         _alertname_matcher(lifecycle.SERVES_AGAIN.name),
         _alertname_matcher(BURN_ALERTS["readiness"]),
         ("model",),
+        outdates=True,
     ),
     Inhibition(
         "The page about a server replaces its ticket.",
@@ -257,8 +260,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
         },
     }
     for row in INHIBITIONS:
-        # That a model serves again is no cause, but says that the page is out of date.
-        if row in _OF_OBJECTIVES or lifecycle.SERVES_AGAIN.name in _alert_names(row.source):
+        if row in _OF_OBJECTIVES or row.outdates:
             yield row
             continue
         sources, targets = (

@@ -11,19 +11,6 @@ from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, QueuePolicy, Snapshot
 
-_METRICS = (
-    models.INFO,
-    models.SCHEDULER_INFO,
-    models.MAX_BATCH_SIZE,
-    models.INSTANCES,
-    models.MAX_QUEUE_DELAY,
-    models.QUEUE_SIZE_LIMIT,
-    models.QUEUE_TIMEOUT,
-    models.RESPONSE_CACHE,
-    models.DECOUPLED,
-    models.ENSEMBLE_STEP,
-)
-
 
 class Configurations:
     """SnapshotObserver and Collector: rendered again only when a configuration changes."""
@@ -44,7 +31,7 @@ class Configurations:
 
 
 def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]:
-    samples: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
+    samples: dict[Metric, list[Sample]] = {metric: [] for metric in models.CONFIGURATION}
     for key, config in sorted(configs.items()):
         for metric, labels, value in _described(config):
             samples[metric].append(Sample(series(metric, *key, *labels), value))

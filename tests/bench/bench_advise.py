@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from slo.advise.workload import plan
 from support import history
 from support.exporter import exporting
 from support.triton import control, live_triton
@@ -292,13 +292,6 @@ async def _send(
     return answers
 
 
-def arrivals(rate: float, seconds: float, burst: int = 1, seed: int = 1) -> list[float]:
-    chance, at, times = random.Random(seed), 0.0, []
-    while (at := at + chance.expovariate(rate / burst)) < seconds:
-        times += [at] * burst
-    return times or [0.0]
-
-
 def kept(workload: Workload, answers: Answers) -> float:
     """Return the share of the answered requests that kept the objective, as the client saw them."""
     spent = [
@@ -317,8 +310,7 @@ def ramp(stack: Stack, predicted: Mapping[Workload, float]) -> dict[Workload, fl
         group = chosen[number : number + AT_ONCE]
         for step in STEPS:
             times = {
-                each.name: arrivals(predicted[each] * step, STEP_SECONDS, each.burst, seed=9)
-                for each in group
+                each.name: plan(predicted[each] * step, STEP_SECONDS, each.burst, seed=9) for each in group
             }
             answers = send(stack.triton.http_url, times)
             for each in group:
@@ -371,7 +363,7 @@ def test_break_rates_and_changes(tmp_path: Path) -> None:
     ):
         stack = Stack(server, tmp_path / "models", url, tmp_path)
         time.sleep(2 * EVERY_SECONDS)
-        light = {each.name: arrivals(each.rate, LIGHT_SECONDS, each.burst) for each in WORKLOADS}
+        light = {each.name: plan(each.rate, LIGHT_SECONDS, each.burst) for each in WORKLOADS}
         answers = send(server.http_url, light)
         time.sleep(EVERY_SECONDS + 1)
         ended = time.time()
@@ -444,7 +436,7 @@ def test_refusals(tmp_path: Path) -> None:
         stack = Stack(server, tmp_path / "models", url, tmp_path)
         time.sleep(2 * EVERY_SECONDS)
         loads = {
-            name: arrivals(15 if name != "too-slow-alone" else 2, LIGHT_SECONDS, seed=number)
+            name: plan(15 if name != "too-slow-alone" else 2, LIGHT_SECONDS, seed=number)
             for number, name in enumerate(models)
             if name not in ("decoupled", "sequences")
         }

@@ -85,3 +85,17 @@ BATCH_SIZE_SQUARES = _statistic(
     "square of the mean batch size, is the variance of batch sizes.",
     caveat="Always 0 for ensembles.",
 )
+
+CONFIGURATION: tuple[Metric, ...] = (
+    INFO,
+    SCHEDULER_INFO,
+    MAX_BATCH_SIZE,
+    INSTANCES,
+    MAX_QUEUE_DELAY,
+    QUEUE_SIZE_LIMIT,
+    QUEUE_TIMEOUT,
+    RESPONSE_CACHE,
+    DECOUPLED,
+    ENSEMBLE_STEP,
+)
+"""What shows how a model version is configured."""

@@ -138,18 +138,6 @@ def read_models(
     )
 
 
-_CONFIGURED = (
-    models.INFO,
-    models.SCHEDULER_INFO,
-    models.MAX_BATCH_SIZE,
-    models.INSTANCES,
-    models.MAX_QUEUE_DELAY,
-    models.QUEUE_SIZE_LIMIT,
-    models.QUEUE_TIMEOUT,
-    models.RESPONSE_CACHE,
-    models.DECOUPLED,
-    models.ENSEMBLE_STEP,
-)
 _Facts = dict[tuple[tuple[str, str], ...], float]
 """Series of a configuration at one moment: labels, with the name, and value."""
 
@@ -158,8 +146,10 @@ def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
 ) -> dict[tuple[str, str], tuple[Configuration, float]]:
     """Return the last configuration of each model version, and the last moment at which it had another one."""
-    named = own.also(f'__name__=~"{regex_of([metric.name for metric in _CONFIGURED])}"')
-    labels = dict.fromkeys(("__name__", *(label for metric in _CONFIGURED for label in metric.labels)))
+    named = own.also(f'__name__=~"{regex_of([metric.name for metric in models.CONFIGURATION])}"')
+    labels = dict.fromkeys(
+        ("__name__", *(label for metric in models.CONFIGURATION for label in metric.labels))
+    )
     seen: dict[tuple[str, str], dict[float, _Facts]] = defaultdict(lambda: defaultdict(dict))
     for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
         facts = tuple(sorted(series.labels.items()))
