@@ -29,7 +29,7 @@ LABELS = 'model="embedder",version="1"'
 def _page() -> str:
     """Both histograms as the exporter writes them in OpenMetrics, one observation each."""
     lines = [f"# TYPE {state.UP} gauge", f"{state.UP} 1"]
-    lines += [f"# TYPE {state.MODEL_READY} gauge", f"{state.MODEL_READY}{{{LABELS}}} 1"]
+    lines += [f"# TYPE {state.MODEL_STATE} gauge", f'{state.MODEL_STATE}{{{LABELS},state="ready"}} 1']
     for metric in (state.REQUEST_DURATION, state.QUEUE_DURATION):
         now = time.time()
         lines += [

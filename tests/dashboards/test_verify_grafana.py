@@ -28,6 +28,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (state.UP.name, dict(at)),
         (own.LAST_SUCCESS.name, dict(at)),
         (state.MODEL_READY.name, labels),
+        (state.MODEL_STATE.name, {**labels, "state": "ready"}),
         (models.INFO.name, labels),
         (names.OBJECTIVE_RATIO, {names.SLO: "queue", "model": "a.b", "version": "1"}),
         ("ALERTS", {"alertname": "TritonQueueBudgetBurn", "component": "slo", "owner": "me", "model": "a.b"}),

@@ -272,7 +272,9 @@ def test_traces_of_a_real_triton_are_accepted_and_forged_ones_are_not(
     assert 0 == page.value(own.TRACES_LOST, reason="ahead")
 
     loaded(40, forged=10)
-    page = traced.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels, source="trace") == 0)
+    page = traced.wait(
+        lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels, source="sampled_mean") == 1
+    )
     assert 0 < (page.value(own.TRACES_LOST, reason="contradicts") or 0)
 
 
