@@ -9,7 +9,7 @@ KUBERNETES ?= compose/kubernetes
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes mixin bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test test-all lint lint-types lint-rest compiled generate generate-kubernetes mixin bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -64,6 +64,9 @@ test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part 
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
 		|| { [ $$? -eq 1 ] && echo "what failed, once more and alone:" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
+
+test-all: ## All variants and versions, and many random examples: half an hour, before a release
+	TRITONWATCH_THOROUGH=1 $(MAKE) test
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules

@@ -86,8 +86,11 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first."""
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Leave out what only `make test-all` runs, and run the longest files first."""
+    left_out = [] if THOROUGH else [item for item in items if item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     paths = [Path(__file__).parent / file for file in LONGEST_FILES]
     assert [] == [path for path in paths if not path.exists()]
     items.sort(key=lambda item: paths.index(item.path) if item.path in paths else len(paths))
