@@ -86,5 +86,6 @@ SHM_ORPHANED = _server(
     "gauge",
     "Shared memory of the Python backend that belongs to no running process: left behind by processes that were "
     "killed, or by a Triton before this one.",
-    caveat="Where /dev/shm is shared with Tritons whose processes the exporter cannot see, theirs is in it.",
+    caveat="Where /dev/shm is shared with Tritons whose processes the exporter cannot see, theirs is in it. "
+    "Not in it are regions whose names begin otherwise than this Triton's (its --backend-config shm-region-prefix-name).",
 )

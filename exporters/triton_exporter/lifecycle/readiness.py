@@ -25,6 +25,9 @@ def readiness(
     """
     for name in query.keys() - set(_PARAMETERS):
         raise ValueError(f"{name!r} is not a parameter; there are {', '.join(_PARAMETERS)}")
+    for name in ("policy", "loading"):
+        if len(query.get(name, ())) > 1:
+            raise ValueError(f"{name} is given more than once")
     try:
         named = parse_expected(word for text in query.get("models", ()) for word in text.split(","))
     except ValueError as error:

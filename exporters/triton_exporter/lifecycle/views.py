@@ -182,6 +182,8 @@ def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
         return OTHER_SERVER
     if failure in ("refused", "bad_response", NOT_TRITON) and metrics_answer:
         return "draining" if lifecycle.was_live else "unknown"
+    if failure == "tls" and metrics_answer:
+        return "unknown"  # it runs, and a certificate says nothing of it
     if failure == "refused":
         return "down or starting"
     return "does not answer"
@@ -261,16 +263,16 @@ def _log_text(text: str) -> str:
 
 
 class ReachabilityLog:
-    """SnapshotObserver (see `app.exporter`): one line for each change."""
+    """SnapshotObserver (see `app.exporter`): one line for each change, also of the reason."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._answered: bool | None = None
+        self._failure: str | None = None
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Write whether this poll was answered, if the last one was not, or the other way round."""
-        before, self._answered = self._answered, not snapshot.api_failure
-        if self._answered == before or snapshot.api_failure == NO_API:
+        """Write whether this poll was answered, or why not, if it is not as the last one was."""
+        before, self._failure = self._failure, snapshot.api_failure
+        if self._failure == before or snapshot.api_failure == NO_API:
             return
         if snapshot.api_failure:
             check = what_to_check(snapshot.api_failure)

@@ -184,6 +184,7 @@ class GrpcClient(Client):
     def _failure(self, error: grpc.RpcError) -> Answer:
         """Return what Triton or a proxy refused; raises FetchError where nothing answered."""
         code, text = error.code().name, str(error.details())
+        is_tls = self.base_url.startswith(TLS)
         if code == "DEADLINE_EXCEEDED":
             raise FetchError("timeout", text) from error
         if from_proxy := _HTTP_STATUS.search(text):
@@ -192,8 +193,10 @@ class GrpcClient(Client):
             return Answer(403, _json({"error": text}))
         if code in ("UNAVAILABLE", "UNKNOWN", "INTERNAL", "RESOURCE_EXHAUSTED"):
             # A server that wants another certificate of ours closes the connection, with TLS 1.3 after the handshake.
-            if self.base_url.startswith(TLS) and "failed to connect" in text and "Socket closed" in text:
+            if is_tls and "failed to connect" in text and "Socket closed" in text:
                 raise FetchError("tls", f"{text}; does it demand a certificate?") from error
+            if not is_tls and "failed to connect" in text and "Socket closed" in text:
+                raise FetchError("bad_response", f"{text}; does it want TLS ({TLS})?") from error
             for reason, words in _REASONS.items():
                 if re.search(words, text):
                     raise FetchError(reason, text) from error

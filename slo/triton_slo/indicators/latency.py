@@ -87,7 +87,7 @@ class Latency(HistogramIndicator, GatewayIndicator):
             # The compute of a model that calls others is their time: queue and compute of each of them say more.
             whole = "" if cause == "queue" else f"\nunless {composed}"
             yield cause, f"{share_of_time(metric, selector, window)}{whole}"
-        yield from _steps(selector, window)
+        yield "", _steps(selector, window)
         yield "gpu_throttled", _throttled(selector, window)
 
 
@@ -100,11 +100,11 @@ def _nearest_buckets(threshold: float, bounds: Sequence[float]) -> list[float]:
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
 
 
-def _steps(selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
-    """Yield `queue of X` and `compute of X` for each model X that a model calls: as traced, else of an ensemble's steps.
+def _steps(selector: Matchers, window: str) -> str:
+    """Return `queue of X` and `compute of X` for each model X that a model calls: as traced, else of an ensemble's steps.
 
-    Without traces a step takes as long for an ensemble as for those who call it directly. Triton counts an ensemble
-    under version 1.
+    Triton's counters have the mean of all who call a step, so without traces nothing is said of a step that serves
+    over 1.1 times the ensemble's requests. Triton counts an ensemble under version 1.
     """
 
     def seconds(*labels: str, matcher: str) -> str:
@@ -114,29 +114,35 @@ def _steps(selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
     whole = seconds(*names.GROUPING, matcher='part="request"')
     named = f'label_join({parts}, "{names.CAUSE}", " of ", "part", "step_model")'
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
-    yield "", f"clamp_max({each}\n/ {on(names.GROUPING)} group_left () ({whole} > 0), 1)"
+    shares = [f"clamp_max({each}\n/ {on(names.GROUPING)} group_left () ({whole} > 0), 1)"]
 
-    def per_request(metric: Metric) -> str:
-        micros, requests = (
-            f"sum by (model) (rate({each}{selector}[{window}]))" for each in (metric, triton.REQUEST_SUCCESS)
-        )
-        return f"({micros} / ({requests} > 0))"
+    def rate(metric: Metric) -> str:
+        return f"sum by (model) (rate({metric}{selector}[{window}]))"
 
-    took, queued = per_request(triton.REQUEST_DURATION_US), per_request(triton.QUEUE_DURATION_US)
-    step = f"group by (model, position, step_model) ({models.ENSEMBLE_STEP}{selector})"
+    def of_step(expr: str) -> str:
+        renamed = f'label_replace({expr}, "step_model", "$1", "model", "(.+)")'
+        return f"on (step_model) group_left () sum by (step_model) ({renamed})"
+
+    requests = rate(triton.REQUEST_SUCCESS)
+    took, queued = (
+        f"({rate(metric)} / ({requests} > 0))"
+        for metric in (triton.REQUEST_DURATION_US, triton.QUEUE_DURATION_US)
+    )
+    calls = f"count by (model, step_model) (group by (model, position, step_model) ({models.ENSEMBLE_STEP}{selector}))"
+    others = f"1.1 * {calls} * on (model) group_left () {requests}\n  < {of_step(requests)}"
     for part, micros in (("queue", queued), ("compute", f"{took} - {queued}")):
-        of_step = f'label_replace({micros}, "step_model", "$1", "model", "(.+)")'
         share = (
-            f"count by (model, step_model) ({step})\n"
-            f"* on (step_model) group_left () sum by (step_model) ({of_step})\n"
+            f"{calls}\n"
+            f"* {of_step(micros)}\n"
             f"/ on (model) group_left () ({took} > 0)\n"
-            f"unless on (model) {state.TRACED_STEP_SECONDS}{selector}"
+            f"unless on (model) {state.TRACED_STEP_SECONDS}{selector}\n"
+            f"unless on (model, step_model) ({others})"
         )
         named = f'label_replace(\n{share},\n"{names.CAUSE}", "{part} of $1", "step_model", "(.+)")'
-        yield (
-            "",
-            f'label_replace(clamp_max(sum by (model, {names.CAUSE}) ({named}), 1), "version", "1", "", "")',
+        shares.append(
+            f'label_replace(clamp_max(sum by (model, {names.CAUSE}) ({named}), 1), "version", "1", "", "")'
         )
+    return "\nor\n".join(shares)
 
 
 def _throttled(selector: Matchers, window: str) -> str:

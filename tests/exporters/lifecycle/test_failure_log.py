@@ -82,10 +82,10 @@ def test_a_hostile_text_stays_one_plain_line(polled: PolledLifecycle) -> None:
 
 
 def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
-    """The line names the address, the kind of failure and what to check; a lasting failure adds no line."""
+    """The line names the address, the kind of failure and what to check; one that lasts adds no line, another reason does."""
     log = ReachabilityLog("http://triton:8000")
     with caplog.at_level(logging.INFO):
-        for failure in ("", "", "refused", "timeout", "refused", "", ""):
+        for failure in ("", "", "refused", "refused", "timeout", "timeout", "", ""):
             log.observe_snapshot(Snapshot(1, failure, triton_version="" if failure else "2.51.0"))
 
     assert [
@@ -94,6 +94,10 @@ def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCa
             "Triton at http://triton:8000 does not answer (refused): nothing listens there: check that Triton "
             "runs, that its models have loaded (its ports open after that), that it was started with HTTP "
             "(--allow-http=true, its default) or with gRPC as in --triton, and the port there"
+        ),
+        (
+            "Triton at http://triton:8000 does not answer (timeout): check whether Triton's process is stopped, hung or "
+            "short of CPU, and the network"
         ),
         "Triton 2.51.0 at http://triton:8000 answers again",
     ] == caplog.messages
