@@ -30,6 +30,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_exporter.catalogue import models, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import names
 from triton_slo.objective.model import Objective
@@ -88,6 +89,9 @@ def _model(name: str, slow: float) -> Iterator[Series]:
     yield state.REQUEST_DURATION.count, labels, _counter(10)
     yield str(state.DISTRIBUTION_SOURCE), {**labels, "signal": "request", "source": "histogram"}, _every(1)
     yield str(models.MAX_BATCH_SIZE), labels, _every(8)
+    for bound, ratio in (("estimate", 2.14), ("least", 1.6)):
+        advised = {"model": name, "version": "1", "slo": "latency", "bound": bound}
+        yield str(headroom.RATIO), advised, _every(ratio)
     yield names.model_traffic("requests"), {"job": "tritonwatch", "model": name}, _every(12)
     yield names.model_traffic("failures"), {"job": "tritonwatch", "model": name}, _every(3)
 
@@ -177,6 +181,8 @@ def test_a_model_has_the_state_that_status_has(
     assert "Failed 25.00 %" in text
     assert "compute infer 25ms 62.5 %" in text
     assert "largest batch version 1 8" in text
+    assert "Breaks at" in text
+    assert "2.1x, at least 1.6x" in text
 
 
 @pytest.mark.real

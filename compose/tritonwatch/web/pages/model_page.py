@@ -21,6 +21,7 @@ from starlette.routing import Route
 from triton_dashboards.query import PHASES
 from triton_dashboards.recording import window_seconds
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
+from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.duration import parse_seconds, time_text
 from triton_slo import links, names
 from triton_slo.artifact import Options
@@ -54,6 +55,7 @@ class _ModelAnswers(NamedTuple):
     phases: CachedAnswer[tuple[Phase, ...]]
     devices: CachedAnswer[tuple[Device, ...]]
     limits: CachedAnswer[tuple[ModelLimit, ...]]
+    rooms: CachedAnswer[Mapping[tuple[str, str], str]]
 
 
 def _ask_about_model(site: Site, model: str, at: float | None, last: str) -> _ModelAnswers:
@@ -78,6 +80,7 @@ def _ask_about_model(site: Site, model: str, at: float | None, last: str) -> _Mo
         ask("phases", lambda prometheus: read_phases(prometheus, model, at), ()),
         ask("devices", lambda prometheus: read_devices(prometheus, model, at), ()),
         ask("limits", lambda prometheus: read_limits(prometheus, model, at), ()),
+        ask("rooms", lambda prometheus: read_rooms(prometheus, model, at), {}),
     )
 
 
@@ -109,6 +112,7 @@ def _page(site: Site, request: Request) -> Response:
         "phases": answers.phases.value,
         "devices": answers.devices.value,
         "limits": answers.limits.value,
+        "rooms": answers.rooms.value,
         "rows": rows,
         "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
@@ -299,6 +303,21 @@ def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> 
         ModelLimit(name, words, tuple(sorted(filter(None, numbers))))
         for (_, name, words), numbers in sorted(versions.items())
     )
+
+
+def read_rooms(prometheus: Prometheus, model: str, at: float | None = None) -> Mapping[tuple[str, str], str]:
+    """Ask how much of its present traffic each version and objective bears. Raises PrometheusError."""
+    own = Matchers().equal("model", model)
+    rooms: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for sample in prometheus.instant(f"max by (version, slo, bound) ({headroom.RATIO}{own})", at):
+        labels = sample.labels
+        rooms[labels.get("version", ""), labels["slo"]][labels["bound"]] = sample.value
+    words = {}
+    for key, bounds in rooms.items():
+        shown = [f"{bounds['estimate']:.2g}x"] if "estimate" in bounds else []
+        least = [f"at least {bounds['least']:.2g}x"] if "least" in bounds else []
+        words[key] = ", ".join(shown + least)
+    return words
 
 
 def _priority(labels: Mapping[str, str]) -> str:
