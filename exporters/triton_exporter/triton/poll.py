@@ -281,13 +281,13 @@ class PollRequests:
         """True if the time for requests has passed."""
         return time.monotonic() >= self.client.until
 
-    def answer(self, endpoint: str, path: str) -> Answer | str:
-        """Return the answer with any status, or the reason why there is none."""
+    def answer(self, endpoint: str, path: str) -> Answer | FetchError:
+        """Return the answer with any status, or why there is none."""
         try:
             return self.client.get(path)
         except FetchError as error:
             self._count_unanswered(endpoint, error)
-            return error.reason
+            return error
 
     def parsed(self, endpoint: str, ask: Callable[[], Answer], parse: Callable[[bytes], T]) -> T | None:
         """Return the parsed body of an answer with status 200; None after any failure, and when it is late."""
@@ -411,7 +411,7 @@ class ModelEndpoints:
     def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
         answer = self.requests.answer("model_ready", f"{model_path(*version)}/ready")
-        if isinstance(answer, str):
+        if isinstance(answer, FetchError):
             # A hung stub can block its ready endpoint: a model that does not answer is not ready.
             self.ready[version] = False
             return False
@@ -469,8 +469,8 @@ class ApiPoller:
         at = self.now()
         self._requests.begin()
         alive = self._requests.answer("live", LIVE_PATH)
-        if isinstance(alive, str):
-            return self._failed_poll(at, alive)
+        if isinstance(alive, FetchError):
+            return self._failed_poll(at, alive.reason, str(alive))
         if not (alive.status == 200 and self._version):
             failure, text = self._identify()
             if failure:
@@ -493,8 +493,8 @@ class ApiPoller:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
             alive = self._requests.answer("live", LIVE_PATH)
-            if isinstance(alive, str):
-                return self._failed_poll(at, alive)
+            if isinstance(alive, FetchError):
+                return self._failed_poll(at, alive.reason, str(alive))
         live = alive.status == 200
         if _is_refused(alive):
             if index is None and statistics is None:
@@ -524,11 +524,8 @@ class ApiPoller:
             self._last_serving = index, statistics, before if ready == before else frozenset(ready)
         return self._last_serving[2]
 
-    def _failed_poll(self, at: float, failure: str, text: str = "") -> Snapshot:
-        """Forget all answers, because all may be different after a restart, and return a failed poll.
-
-        `text` has details where another server answers.
-        """
+    def _failed_poll(self, at: float, failure: str, text: str) -> Snapshot:
+        """Forget all answers, because all may be different after a restart, and return a failed poll."""
         self._models.forget()
         self._version = ""
         self._last_statistics = None
@@ -616,6 +613,6 @@ class NoApi:
         return Snapshot(self.now(), api_failure=NO_API, ready=None)
 
 
-def _is_refused(answer: Answer | str) -> bool:
+def _is_refused(answer: Answer | FetchError) -> bool:
     """Return whether a restricted endpoint, or a proxy, wants a header: what it would answer is not known."""
     return isinstance(answer, Answer) and answer.status in (401, 403)

@@ -133,7 +133,7 @@ def test_nothing_is_advised_from_metrics_of_another_triton(newer: FaultyServer) 
     assert 1 == result.returncode
     assert result.stdout.startswith("No Triton answers at http://nowhere.invalid:8000\n")
     assert "the host name does not resolve: check --triton and the name server" in result.stdout
-    assert 1 == result.stdout.count("[")
+    assert 1 == result.stdout.count("\n[")
 
 
 _BOUNDS = ("100", "500", "2000", "5000", "+Inf")

@@ -310,6 +310,10 @@ def test_the_alerts_fire_for_a_model_that_leaks_and_for_a_killed_process(
     def grown(page: ScrapedPage) -> list[float | None]:
         return [page.value(processes.RELOAD_GROWTH, **leaky, part=part) for part in processes.RELOAD_PARTS]
 
+    def reloaded(before: list[float | None]) -> list[float | None]:
+        triton.reload("other_1_2")
+        return grown(exporter.wait(lambda page: grown(page) != before))
+
     try:
         with (
             watching(tmp_path, prepare=_LEAKS) as triton,
@@ -323,14 +327,9 @@ def test_the_alerts_fire_for_a_model_that_leaks_and_for_a_killed_process(
             )
             measured: list[float | None] = [None, None, None]
             for _ in range(3):
-                triton.reload("other_1_2")
-                measured = grown(exporter.wait(lambda page: grown(page) != measured))
-                watch.wait_seen(
-                    " and ignoring (part) ".join(
-                        f'{processes.RELOAD_GROWTH}{{part="{part}"}} == {value}'
-                        for part, value in zip(processes.RELOAD_PARTS, measured, strict=True)
-                    )
-                )
+                measured = reloaded(measured)
+                for part, value in zip(processes.RELOAD_PARTS, measured, strict=True):
+                    watch.wait_seen(f'{processes.RELOAD_GROWTH}{{part="{part}"}} == {value}')
             leak = watch.wait("TritonModelReloadLeaks", **leaky, part="shm")
             (stub,) = triton.stubs("other_1_2")
             stub.send_signal(signal.SIGKILL)

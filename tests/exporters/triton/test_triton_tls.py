@@ -292,6 +292,7 @@ class Guarded:
     url: str
     metrics_url: str
     grpc: str
+    metrics_without_tls: str
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +311,7 @@ def guarded(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gua
         f"--grpc-root-cert={pki / 'ca.pem'}",
     ]
     with (
-        live_triton(repository.path, directory, arguments=tls, ports=ports),
+        live_triton(repository.path, directory, arguments=tls, ports=ports) as server,
         tls_in_front_of(ports.http, pki) as http,
         tls_in_front_of(ports.metrics, pki) as metrics,
     ):
@@ -318,6 +319,7 @@ def guarded(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gua
             f"https://127.0.0.1:{http}",
             f"https://127.0.0.1:{metrics}/metrics",
             f"grpcs://127.0.0.1:{ports.grpc}",
+            server.metrics_url,
         )
 
 
@@ -367,6 +369,34 @@ def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: G
     assert "alert" in failed["metrics_failure_text"], (
         "the message of OpenSSL, for the person who has to fix it"
     )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("api", "tls", "reason", "hint"),
+    [
+        ("url", "https://", "tls", "alert"),
+        ("grpc", "grpcs://", "tls", "does it demand a certificate?"),
+        ("grpc", "grpc://", "bad_response", "does it want TLS (grpcs://)?"),
+    ],
+)
+def test_an_api_that_fails_over_tls_takes_no_triton_down(
+    pki: Path, guarded: Guarded, api: str, tls: str, reason: str, hint: str
+) -> None:
+    """Its metrics answer: it runs, in an unknown phase; `/state` has the hint."""
+    _, _, place = getattr(guarded, api).partition("://")
+    certificates = None if tls == "grpc://" else shown(pki, "unsigned")
+    with exporting(tls + place, guarded.metrics_without_tls, certificates=certificates) as running:
+        page = running.wait(
+            lambda page: (
+                page.value(state.UP) and page.value(own.SCRAPE_FAILURES, endpoint="live", reason=reason)
+            )
+        )
+        triton_shown = running.get("/state").json()["triton"]
+
+    assert {} == page.series(state.SERVER_LIVE)
+    assert ("unknown", reason) == (triton_shown["phase"], triton_shown["api_failure"])
+    assert hint in triton_shown["api_failure_text"]
 
 
 @pytest.mark.real
