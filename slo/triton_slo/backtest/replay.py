@@ -3,14 +3,14 @@
 What an alert asks is one value for both, `rules.Condition`; a test plays rules and replay on the same random series.
 Prometheus cannot be asked instead: a history may be a file, and a target or threshold that was never in force, or a
 time before the rules were loaded, has no recorded series.
-All series of a chunk are worked on at once; a window's events are the difference of two running sums.
+A window's events are the difference of two running sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -24,8 +24,6 @@ from triton_slo.objective.model import Objective, Tier, period_at
 from triton_slo.plan import Plan
 
 Severity = Literal["page", "ticket"]
-_CHUNK = 32
-"""Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
 _NOTHING = 1e-6
 """Fewer events than this are rounding left over from differences of running sums."""
 
@@ -75,42 +73,43 @@ class Replayed:
 
     def episodes(self, history: History) -> Iterator[Episode]:
         """Yield what fires and is sent."""
-        seen, quiet = self._counted(history), self._excluded_steps(history)
+        quiet = self._excluded_steps(history)
         tiers = sorted(rules.tiers(self.plan), key=lambda tier: rules.urgency(self.plan, tier))
-        for rows, chunk in self._chunks(history, seen):
-            inhibited: Flags = np.zeros(chunk.shape, dtype=bool)
+        for key, series in zip(history.keys, self._series(history), strict=True):
+            inhibited: Flags = np.zeros(len(history.times), dtype=bool)
             for tier in tiers:
-                firing = self._firing(chunk, tier) & ~quiet
-                sent = firing & ~inhibited
-                for row, started, ended, column in _runs_of_true(history, firing, sent):
-                    left = float(chunk.budget_left(column, self.passed_seconds(started))[row])
+                firing = self._firing(series, tier)
+                if firing is None:
+                    continue
+                firing &= ~quiet
+                for started, ended, column in _runs_of_true(history, firing, firing & ~inhibited):
+                    [left] = series.budget_left([column], [self.passed_seconds(started)])
                     yield Episode(
-                        history.keys[rows.start + row],
+                        key,
                         tier.name,
                         "page" if self.plan.pages(tier) else "ticket",
                         started,
                         ended,
                         # A calendar period that has just begun has no event, and so all of its budget.
-                        1.0 if math.isnan(left) else left,
+                        1.0 if math.isnan(left) else float(left),
                     )
                 if self.inhibits:
                     inhibited |= firing
 
     def budgets(self, history: History, columns: Sequence[int]) -> Matrix:
         """Return the budget left of every series at some steps; NaN where it had no event by then."""
-        left = np.full((len(history.keys), len(columns)), np.nan)
-        for rows, chunk in self._chunks(history, self._counted(history)):
-            for index, column in enumerate(columns):
-                left[rows, index] = chunk.budget_left(
-                    column, self.passed_seconds(float(history.times[column]))
-                )
-        return left
+        passed = [self.passed_seconds(float(history.times[column])) for column in columns]
+        return np.array([series.budget_left(columns, passed) for series in self._series(history)])
 
-    def _chunks(self, history: History, seen: History) -> Iterator[tuple[slice, _Chunk]]:
-        targets = np.array([self.target_of(model, version) for _, model, version in history.keys])
-        for first in range(0, len(history.keys), _CHUNK):
-            rows = slice(first, first + _CHUNK)
-            yield rows, _Chunk(seen, targets[rows], rows)
+    def _series(self, history: History) -> Iterator[_Series]:
+        """Yield one series after the other: its sums fit the processor's cache, and most never burn."""
+        out = self._excluded_steps(history)
+        for row, (_, model, version) in enumerate(history.keys):
+            bad, total = history.bad[row], history.total[row]
+            if out.any():
+                bad, total = np.where(out, 0.0, bad), np.where(out, 0.0, total)
+            error = None if history.error is None else history.error[row]
+            yield _Series(history.step, bad, total, error, 1 - self.target_of(model, version))
 
     def _excluded_steps(self, history: History) -> Flags:
         inside: Flags = np.zeros(len(history.times), dtype=bool)
@@ -118,45 +117,34 @@ class Replayed:
             inside |= (history.times > low) & (history.times - history.step < high)
         return inside
 
-    def _counted(self, history: History) -> History:
-        out = self._excluded_steps(history)
-        if not out.any():
-            return history
-        return replace(history, bad=np.where(out, 0.0, history.bad), total=np.where(out, 0.0, history.total))
-
-    def _firing(self, chunk: _Chunk, tier: Tier) -> Flags:
-        """Return for each step whether a tier's alert fires."""
+    def _firing(self, series: _Series, tier: Tier) -> Flags | None:
+        """Return for each step whether a tier's alert fires; None where it never does."""
         asked, clock = rules.condition(self.plan, tier), self.plan.clock
         longest, *others = map(clock.real, asked.windows)
-        burning: Flags = np.ones(chunk.shape, dtype=bool)
+        burning: Flags = np.ones(series.bad.shape, dtype=bool)
         for window in reversed(others):  # a short window seldom burns
-            burning &= chunk.burns(window, asked.factor)
-        if burning.any():
-            burning &= chunk.burns(longest, asked.factor, asked.z) & (
-                chunk.failures(longest) > asked.failures
-            )
+            burning &= series.burns(window, asked.factor)
+        if not burning.any():
+            return None
+        burning &= series.burns(longest, asked.factor, asked.z) & (series.failures(longest) > asked.failures)
         if asked.most_servers_now:
-            burning &= chunk.mostly_failing()
-        if asked.beyond_stated_error and burning.any():
-            burning &= ~chunk.within_error(longest, asked.factor)
+            burning &= series.mostly_failing()
+        if asked.beyond_stated_error:
+            burning &= ~series.within_error(longest, asked.factor)
         if asked.for_:
-            pending = chunk.steps(clock.real(asked.for_, 1)) + 1
+            pending = series.steps(clock.real(asked.for_, 1)) + 1
             burning = last(running(burning), pending) >= pending
-        keep = chunk.steps(clock.real(asked.keep_firing_for, 1))
-        kept: Flags = last(running(burning), keep + 1) > 0 if burning.any() else burning
+        keep = series.steps(clock.real(asked.keep_firing_for, 1))
+        kept: Flags = last(running(burning), keep + 1) > 0
         return kept
 
 
-class _Chunk:
-    """Running sums of some series, and the questions asked of them."""
+class _Series:
+    """Events of a series with their running sums, and the questions asked of them."""
 
-    def __init__(self, seen: History, targets: Matrix, rows: slice) -> None:
-        self._step = seen.step
-        self._budget = (1 - targets)[:, None]
-        self._now = seen.bad[rows], seen.total[rows]
-        self._bad, self._total = (running(events) for events in self._now)
-        self._error = None if seen.error is None else seen.error[rows]
-        self.shape = seen.bad[rows].shape
+    def __init__(self, step: float, bad: Matrix, total: Matrix, error: Matrix | None, budget: float) -> None:
+        self._step, self.bad, self.total, self._error, self._budget = step, bad, total, error, budget
+        self._bad, self._total = running(bad), running(total)
 
     def steps(self, seconds: float) -> int:
         return max(1, round(seconds / self._step))
@@ -168,19 +156,19 @@ class _Chunk:
         """Return where a window burns the budget so fast, by more than chance explains."""
         bad, total = self.failures(seconds), last(self._total, self.steps(seconds))
         some = total > _NOTHING
-        by_chance = z * np.sqrt(self._budget * np.where(some, total, 0.0))
-        burning: Flags = (bad - by_chance > factor * self._budget * total) & some
+        if z:
+            bad -= z * np.sqrt(self._budget * np.where(some, total, 0.0))
+        burning: Flags = (bad > factor * self._budget * total) & some
         return burning
 
     def mostly_failing(self) -> Flags:
-        bad, total = self._now
-        failing: Flags = np.nan_to_num(bad) > 0.5 * np.nan_to_num(total)
+        failing: Flags = np.nan_to_num(self.bad) > 0.5 * np.nan_to_num(self.total)
         return failing
 
     def within_error(self, seconds: float, factor: float) -> Flags:
         """Return where the share burns so fast only if the estimate is not wrong by its stated error."""
         if self._error is None:
-            return np.zeros(self.shape, dtype=bool)
+            return np.zeros(self.bad.shape, dtype=bool)
         steps = self.steps(seconds)
         times = last(running(~np.isnan(self._error)), steps)
         error = last(running(self._error), steps) / np.maximum(times, 1)
@@ -188,39 +176,34 @@ class _Chunk:
         within: Flags = (bad - error * total <= factor * self._budget * total) & (times > 0)
         return within
 
-    def budget_left(self, column: int, passed_seconds: float) -> Matrix:
-        """Return budgets left at one step, over the time passed by then (or what the history has of it)."""
-        first = max(0, column + 1 - self.steps(passed_seconds))
-        bad, total = (sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total))
+    def budget_left(self, columns: Sequence[int], passed_seconds: Sequence[float]) -> Matrix:
+        """Return the budget left at some steps, over the time passed by then (or what the history has of it)."""
+        ends = np.array(columns) + 1
+        firsts = np.maximum(0, ends - [self.steps(seconds) for seconds in passed_seconds])
+        bad, total = (sums[ends] - sums[firsts] for sums in (self._bad, self._total))
         spent = np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
-        left: Matrix = 1 - spent / self._budget[:, 0]
+        left: Matrix = 1 - spent / self._budget
         return left
 
 
 def running(values: Matrix | Flags) -> Matrix:
-    """Return sums from the start, with a column of zeros before; unknown adds nothing."""
-    sums = np.zeros((values.shape[0], values.shape[1] + 1))
-    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, axis=1, out=sums[:, 1:])
+    """Return sums from the start, with a zero before; unknown adds nothing."""
+    sums = np.zeros(len(values) + 1)
+    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, out=sums[1:])
     return sums
 
 
 def last(sums: Matrix, steps: int) -> Matrix:
     """Return sums over the last `steps` steps, fewer where the history begins."""
-    window = sums[:, 1:].copy()
-    if steps < window.shape[1]:
-        window[:, steps:] -= sums[:, 1:-steps]
+    window = sums[1:].copy()
+    window[steps:] -= sums[1:-steps]
     return window
 
 
-def _runs_of_true(
-    history: History, firing: Flags, sent: Flags
-) -> Iterator[tuple[int, float, float | None, int]]:
-    """Yield row, first moment, end (None: not yet) and first column of each time of firing that is sent at all."""
-    for row in np.flatnonzero(sent.any(axis=1)):
-        edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
-        starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-        for start, end in zip(starts, ends, strict=True):
-            if not sent[row, start:end].any():
-                continue
+def _runs_of_true(history: History, firing: Flags, sent: Flags) -> Iterator[tuple[float, float | None, int]]:
+    """Yield first moment, end (None: not yet) and first column of each time of firing that is sent at all."""
+    edges = np.diff(firing.astype(np.int8), prepend=0, append=0)
+    for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+        if sent[start:end].any():
             ended = float(history.times[end]) if end < len(history.times) else None
-            yield int(row), float(history.times[start]), ended, int(start)
+            yield float(history.times[start]), ended, int(start)
