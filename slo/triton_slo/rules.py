@@ -153,6 +153,10 @@ def _unless_excluded(plan: Plan) -> str:
 def _growth(plan: Plan) -> Iterator[Rule]:
     own, group = plan.own, plan.objective.group_by
     server, seen = f"{names.SERVER}{own}", f"last_over_time({names.SEEN}{own}[1h] offset 1s)"
+    if plan.options.format == "vmalert":
+        # What vmalert records can be read at an unknown moment within its next seconds, and what came between the
+        # evaluation of the sum and that of what is in it would be lost. Both read what the last evaluation recorded.
+        server += " offset 1s"
     yield Rule(
         plan.measure.error,
         names.SERVER,
