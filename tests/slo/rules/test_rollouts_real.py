@@ -40,9 +40,9 @@ OBJECTIVES = [
     {"name": "readiness", "target": "99.9%", "indicator": "readiness"},
 ]
 """Thresholds that no request reaches on a busy machine."""
-GOOD, BAD, DROPPED, LAME, FLAWED = MODELS = ("good", "bad", "dropped", "lame", "flawed")
-"""A healthy upgrade; one whose version 2 fails every second request; a model that is unloaded on purpose; one that
-breaks on one server; one whose counters show many failures, all of them before anybody looked."""
+GOOD, BAD, DROPPED, LAME = MODELS = ("good", "bad", "dropped", "lame")
+"""A healthy upgrade; one whose version 2 fails every second request; a model that is unloaded on purpose; one whose
+counters show many failures, all of them before anybody looked, and which breaks on one server later."""
 Labels = Mapping[str, str]
 
 
@@ -56,7 +56,7 @@ class Pager:
 
     def watch(self) -> None:
         """Ask for the alerts until the end."""
-        while not self.over.wait(0.3):
+        while not self.over.wait(0.5):
             with contextlib.suppress(requests.RequestException):
                 answer = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
                 known = [labels for _, labels in self.fired]
@@ -76,7 +76,7 @@ class Pager:
 
 @contextmanager
 def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
-    """Send each model of each server two requests a second; yields the statuses by model.
+    """Send each model of each server a request a second; yields the statuses by model.
 
     A server that is away gets none, and what is unloaded is asked no more, as behind a load balancer.
     """
@@ -84,13 +84,11 @@ def clients(servers: list[TritonServer]) -> Iterator[dict[str, list[int]]]:
     over = threading.Event()
 
     def send(server: TritonServer, model: str) -> None:
-        while not over.wait(0.4):
-            url = f"{server.http_url}/v2/models/{model}"
+        url, session = f"{server.http_url}/v2/models/{model}", requests.Session()
+        while not over.wait(0.8):
             with contextlib.suppress(requests.RequestException):
-                if requests.get(f"{url}/ready", timeout=5).ok:
-                    statuses[model].append(
-                        requests.post(f"{url}/infer", json=REQUEST, timeout=30).status_code
-                    )
+                if session.get(f"{url}/ready", timeout=5).ok:
+                    statuses[model].append(session.post(f"{url}/infer", json=REQUEST, timeout=30).status_code)
 
     threads = [threading.Thread(target=send, args=(server, model)) for server in servers for model in MODELS]
     for thread in threads:
@@ -157,20 +155,20 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
                     server.http_url,
                     server.metrics_url,
                     buckets_from=folder / "objectives",
-                    state_interval=0.3,
+                    sampling_interval=1.0,
                 )
             )
             for server in servers
         ]
         for repository in repositories:
-            repository.version(FLAWED, "1", fail_every=1)
+            repository.version(LAME, "1", fail_every=1)
         statuses = run(clients(servers))
-        eventually(lambda: len(statuses[FLAWED]) > 30, "no failures")
+        eventually(lambda: len(statuses[LAME]) > 30, "no failures")
         for repository in repositories:
-            (repository.path / FLAWED / "1" / "fail_every").unlink()
+            (repository.path / LAME / "1" / "fail_every").unlink()
         instances = [exporter.url.removeprefix("http://") for exporter in exporters]
         pager = run(watched({"static_configs": [{"targets": instances}]}, folder))
-        asked = f"count({triton.REQUEST_SUCCESS} > 10) == {len(MODELS) * len(servers)}"
+        asked = f"count({triton.REQUEST_SUCCESS} > 5) == {len(MODELS) * len(servers)}"
         eventually(lambda: _asked(pager.url, asked), "not all models serve")
 
         for repository, server in zip(repositories, servers, strict=True):
@@ -183,7 +181,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
             ]
             time.sleep(3)
         eventually(lambda: pager.pages(model=BAD), "the bad version pages nobody")
-        asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 10) == {len(servers)}'
+        asked = f'count({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}} > 5) == {len(servers)}'
         eventually(lambda: _asked(pager.url, asked), "version 2 does not serve")
         upgraded = [labels for _, labels in pager.fired]
 
@@ -197,7 +195,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
             lambda: pager.has("TritonReadinessBudgetBurn", model=LAME),
             "no ticket about the broken server",
         )
-        asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 10'
+        asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 5'
         eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")
         yield Rollout(pager, instances, upgraded, statuses)
 
@@ -228,7 +226,7 @@ def test_a_model_that_is_unloaded_on_purpose_pages_nobody(rollout: Rollout) -> N
 def test_a_restart_pages_nobody(rollout: Rollout) -> None:
     """One of three servers was killed under load, and its counters began again: no page, and no event too many."""
     assert [] == [page for page in rollout.pager.pages() if page.get("model") != BAD]
-    for model in (GOOD, LAME, FLAWED):
+    for model in (GOOD, LAME):
         assert [] == rollout.pager.has("TritonErrorsBudgetBurn", model=model)
 
 
@@ -240,7 +238,7 @@ def test_one_broken_server_of_three_is_a_ticket_that_names_it(rollout: Rollout) 
     assert {rollout.servers[2]} == {ticket["instance"] for ticket in named}
 
 
-MANY, THREE = 50 if THOROUGH else 20, 3
+MANY, THREE = 50 if THOROUGH else 8, 3
 
 
 def test_one_of_many_servers_then_three_then_none(tmp_path: Path) -> None:
@@ -259,7 +257,8 @@ def test_one_of_many_servers_then_three_then_none(tmp_path: Path) -> None:
             for repository in repositories
         )
         exporters = [
-            run(exporting(server.http_url, server.metrics_url, state_interval=0.3)) for server in (many, one)
+            run(exporting(server.http_url, server.metrics_url, sampling_interval=1.0))
+            for server in (many, one)
         ]
         addresses = [exporter.url.removeprefix("http://") for exporter in exporters]
 
