@@ -9,18 +9,18 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from triton_exporter.common.duration import duration_between, in_words
 from triton_exporter.common.options import adder, host_and_port, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import CHANGEABLE, all_advice
-from triton_slo.advise.check import Prediction, compare, kept, read
-from triton_slo.advise.measured import Measured, read_models
-from triton_slo.advise.promises import Promises, read_promises
-from triton_slo.advise.report import checked_document, checked_text, document, text
+from triton_slo.advise.advice import CHANGEABLE, Advice, advise
+from triton_slo.advise.check import checked_text, compare, read
+from triton_slo.advise.measured import Measured, Promises, read_models, read_promises
+from triton_slo.advise.report import document, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS, Prometheus
@@ -56,14 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--last DURATION", "length of the time that is measured (default: 1h)", seconds, default=3600.0)
     add_at(add, "end of the time that is measured")
-    add(
-        "--save FILE",
-        "keep what was predicted in this file, in place of earlier predictions of the same objectives",
-    )
-    add(
-        "--check FILE",
-        "compare the predictions of this file with what came after the configuration was changed",
-    )
+    add("--save FILE", "write what is predicted to this file, as JSON")
+    add("--check FILE", "compare what --save wrote with what came after the configuration was changed")
     add("--json", "write JSON instead of text")
     add(
         "--watch DURATION",
@@ -77,22 +71,59 @@ def run(args: argparse.Namespace) -> int:
     """Print the advice, or how earlier advice came true, or serve the headroom."""
     if args.watch or args.listen:
         return _watch(args)
-    if args.check and (args.save or args.changed):
-        raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --save and --if"))
-    earlier = _predictions(args.check or args.save, required=bool(args.check))
-    models, promises, messages, end = _measured(args)
-    for message in messages:
-        print(printable(f"tritonwatch advise: {message}"), file=sys.stderr)
     if args.check:
-        return _check(args, earlier, models, promises)
-    advice = all_advice(models, promises, args.changed)
+        return _check(args)
+    models, promises, end = _measured(args, _warn)
+    advice = [
+        each
+        for measured in models
+        for each in advise(measured, promises.get((measured.model, measured.version), ()), args.changed)
+    ]
+    advice.sort(key=_room)
+    written = json.dumps(document(advice, end), indent=2)
     if args.save:
         try:
-            output.write_file(Path(args.save), kept(earlier, advice, end), replace=True)
+            output.write_file(Path(args.save), written + "\n", replace=True)
         except OSError as error:
             raise ProblemsError(output.fault(Path(args.save), error)) from error
-    _print(args, document(advice), map(text, advice))
+    print(written if args.json else "\n\n".join(map(_printable_lines, map(text, advice))))
     return 0
+
+
+def _room(advice: Advice) -> float:
+    room = advice.headroom
+    return math.inf if room is None else room.least or room.most or 0.0
+
+
+def _check(args: argparse.Namespace) -> int:
+    if args.save or args.changed:
+        raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --save and --if"))
+    saved = read(args.check, text_of(Path(args.check)))
+    models, promises, _ = _measured(args, _warn)
+    known = {(measured.model, measured.version): measured for measured in models}
+    comparisons = []
+    for advice in saved.advice:
+        key, slo = (advice.model, advice.version), advice.promise.slo
+        if key in known and (not args.objective or slo in args.objective):
+            good = next((each.good for each in promises.get(key, ()) if each.slo == slo), None)
+            comparisons.append(compare(advice, saved.at, known[key], good))
+    if not comparisons:
+        raise ProblemsError(
+            Problem(f"--check {args.check}", "has no prediction of these models and objectives"), code=1
+        )
+    if args.json:
+        print(json.dumps({"checked": [asdict(each) for each in comparisons]}, indent=2))
+    else:
+        print("\n\n".join(map(_printable_lines, map(checked_text, comparisons))))
+    return 3 if any(each.came_true is False for each in comparisons) else 0
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _warn(message: str) -> None:
+    print(f"tritonwatch advise: {printable(message)}", file=sys.stderr)
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -130,55 +161,22 @@ def _update(watch: Watch, args: argparse.Namespace) -> None:
     while True:
         began, before = time.thread_time(), watch.computations
         try:
-            models, promises, messages, _ = _measured(args)
+            models, promises, _ = _measured(args, lambda message: _LOG.warning("%s", printable(message)))
             watch.update(models, promises, time.time())
         except ProblemsError as error:
             _LOG.error("%s", printable(str(error)))
         except Exception:  # noqa: BLE001 - the boundary: a defect must not end the thread
             _LOG.exception("the headroom cannot be computed")
-        else:
-            for message in messages:
-                _LOG.warning("%s", printable(message))
-            if count := watch.computations - before:
-                _LOG.info(
-                    "computed %d of the model versions in %.1f s of CPU", count, time.thread_time() - began
-                )
+        if count := watch.computations - before:
+            used = time.thread_time() - began
+            _LOG.info("computed %d of the model versions in %.1f s of CPU", count, used)
         time.sleep(args.watch)
 
 
-def _print(args: argparse.Namespace, written: object, texts: Iterable[str]) -> None:
-    if args.json:
-        print(json.dumps(written, indent=2))
-    else:
-        print("\n\n".join("\n".join(map(printable, each.split("\n"))) for each in texts))
-
-
-def _check(
-    args: argparse.Namespace, earlier: Sequence[Prediction], models: Sequence[Measured], promises: Promises
-) -> int:
-    known = {(measured.model, measured.version): measured for measured in models}
-    comparisons = []
-    for prediction in earlier:
-        key = prediction.model, prediction.version
-        good = {promise.slo: promise.good for promise in promises.get(key, ())}
-        if key in known and (not args.objective or prediction.promise.slo in args.objective):
-            comparisons.append(compare(prediction, known[key], good.get(prediction.promise.slo)))
-    if not comparisons:
-        raise ProblemsError(
-            Problem(f"--check {args.check}", "has no prediction of these models and objectives"), code=1
-        )
-    _print(args, checked_document(comparisons), map(checked_text, comparisons))
-    return 3 if any(comparison.came_true is False for comparison in comparisons) else 0
-
-
-def _predictions(path: str | None, *, required: bool) -> list[Prediction]:
-    if path is None or not (required or Path(path).exists()):
-        return []
-    return read(path, text_of(Path(path)))
-
-
-def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises, list[str], float]:
-    """Return the models with their objectives, messages for people, and the end of the measured time."""
+def _measured(
+    args: argparse.Namespace, warn: Callable[[str], None]
+) -> tuple[tuple[Measured, ...], Promises, float]:
+    """Return the models with their objectives, and the end of the measured time."""
     objectives = _objectives(args)
     # A step of some scrapes holds enough of them, and an hour enough steps.
     step = math.ceil(max(2 * args.scrape_interval, min(15.0, args.last / 60)))
@@ -189,22 +187,22 @@ def _measured(args: argparse.Namespace) -> tuple[tuple[Measured, ...], Promises,
         if not models:
             raise ProblemsError(Problem("", _no_models(prometheus, args)))
         promises = read_promises(prometheus, objectives, models, start, end, step)
-        messages = [f"{WARNS}{warning}" for warning in prometheus.warnings]
+        for warning in prometheus.warnings:
+            warn(f"{WARNS}{warning}")
     if not any(promises.values()):
         names = ", ".join(sorted({measured.model for measured in models}))
         fix = "give --objectives a folder with one of the kind queue or latency for it"
         raise ProblemsError(Problem("", f"no objective on waits or latency concerns {names}", fix))
-    return models, promises, messages, end
+    return models, promises, end
 
 
 def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:
     objectives = load(args.objectives or files.objectives())
     known = {objective.name for objective in objectives}
-    if unknown := [name for name in args.objective if name not in known]:
-        wrong = [f"is not an objective{did_you_mean(name, known)}" for name in unknown]
-        raise ProblemsError(
-            *(Problem(f"--objective {each[0]}", each[1]) for each in zip(unknown, wrong, strict=True))
-        )
+    for name in args.objective:
+        if name not in known:
+            wrong = f"is not an objective{did_you_mean(name, known)}"
+            raise ProblemsError(Problem(f"--objective {name}", wrong))
     return tuple(each for each in objectives if not args.objective or each.name in args.objective)
 
 

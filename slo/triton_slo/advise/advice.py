@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from triton_exporter.common.duration import time_text
 from triton_slo.advise.fit import Fit, UnfitError, fit
-from triton_slo.advise.measured import Configuration, Measured
+from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.simulate import Outcome, Service, Setting, Traffic, simulate
+from triton_slo.amounts import ratio
 
 ROOM = 1.5
 """Least headroom with which no change is needed."""
@@ -24,26 +25,12 @@ HEAVY_CV2 = 1.5
 VAGUE = 1.3
 """Where a full batch may take so much longer than at best, only limits are given."""
 MAX_CHANGES = 3
+CHANGEABLE = ("instances", "max_batch_size", "batching", "delay_ms", "max_queue_size", "replicas")
+"""What a change may set, by its name on the command line."""
 _FEW, _MOST = 4_000, 100_000
 """Requests that are played: few where the answer is clear, more for a tail."""
 _STRIDE = 1.25
 _PRECISION = 0.01
-
-Signal = Literal["queue", "latency"]
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """An objective on one model version: a share `target` of requests waits, or takes, at most `threshold` seconds.
-
-    `good` is the share that did in the time that was measured; None if it is not known.
-    """
-
-    slo: str
-    signal: Signal
-    target: float
-    threshold: float
-    good: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +60,7 @@ class Change:
     breaks: Range
     wait_p99: float | None
     refused: float | None
-    note: str = ""
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +79,15 @@ class Advice:
     asked: Change | None = None
 
     @property
-    def holds(self) -> bool | None:
-        """Whether the objective was met in the time that was measured."""
-        return None if self.promise.good is None else self.promise.good >= self.promise.target
-
-    @property
     def headroom(self) -> Range | None:
         """The break rate over the traffic of now."""
-        if self.breaks is None or self.fit is None:
-            return None
-        return self.breaks.times(1 / self.fit.rate)
+        return None if self.breaks is None or self.fit is None else self.breaks.times(1 / self.fit.rate)
 
     @property
     def needs_change(self) -> bool:
         """Whether traffic is nearer to the break rate than `ROOM`."""
         least = None if self.headroom is None else self.headroom.least
-        return self.holds is False or least is None or least < ROOM
+        return self.promise.holds is False or least is None or least < ROOM
 
 
 def advise(
@@ -124,8 +104,91 @@ def advise(
     return tuple(_advise(measured, promise, promises, changed, changes) for promise in promises)
 
 
-CHANGEABLE = ("instances", "max_batch_size", "delay_ms", "max_queue_size", "replicas", "batching")
-"""What a change may set, by its name on the command line."""
+def _advise(
+    measured: Measured,
+    promise: Promise,
+    promises: Sequence[Promise],
+    changed: Mapping[str, float] | None,
+    changes: bool,
+) -> Advice:
+    now = measured.configuration
+    advice = Advice(measured.model, measured.version, promise, now)
+    if now is None:
+        why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
+        return replace(advice, unknown="no_configuration", text=why)
+    try:
+        fitted = fit(measured.steps, now, promise.target, promise.threshold)
+        play = Play(fitted, promise)
+        breaks = _as_measured(play.breaks(now), promise, fitted)
+    except UnfitError as error:
+        return replace(advice, unknown=error.reason, text=str(error))
+    asked = play.change(changed, now) if changed else None
+    advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
+    if breaks.estimate is None or not breaks.most:
+        reason, text = _why_no_estimate(fitted, promise, now, breaks)
+        advice = replace(advice, unknown=reason, text=text)
+    if not changes or not advice.needs_change:
+        return advice
+    plays = [Play(fitted, other) if other != promise else play for other in promises]
+    found = [
+        change
+        for change in (play.change(what, now) for what in _candidates(now, fitted))
+        if _is_better(change.breaks, breaks) and not any(_harms(each, change, now) for each in plays)
+    ]
+    # Where only an upper limit is known, the order of the candidates stays.
+    found.sort(key=lambda change: -(change.breaks.least or 0.0))
+    return replace(advice, changes=tuple(found[:MAX_CHANGES]))
+
+
+def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
+    """Return the range within what was measured. Raises UnfitError where the two exclude each other.
+
+    An objective that held bears the mean traffic; one that was broken does not bear the busiest minutes.
+    """
+    if promise.holds is None or (not promise.holds and fitted.left_out):
+        return breaks  # a disturbance that the fit leaves out may have broken it
+    values = breaks.least, breaks.estimate, breaks.most
+    if promise.holds and (breaks.most or 0.0) >= fitted.rate / GAIN:
+        return Range(*(None if value is None else max(value, fitted.rate) for value in values))
+    if not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
+        return Range(*(None if value is None else min(value, fitted.peak) for value in values))
+    told = "fewer" if promise.holds else "more"
+    raise UnfitError(
+        "tail_differs",
+        f"{told} requests were too slow at this traffic than predicted: some executions take much longer than most, "
+        "and counters do not show how long",
+    )
+
+
+def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: Range) -> tuple[str, str]:
+    """Return the reason and its sentence."""
+    service = fitted.service
+    if breaks.most and service.cv2 > HEAVY_CV2:
+        return "unseen_tail", (
+            f"executions vary much (cv2 {service.cv2:.2f}), and counters do not show how long the longest take: "
+            "only an upper limit is known"
+        )
+    if breaks.most:
+        return "batches_unseen", (
+            f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
+            "takes is not known, only limits are; ask again when there is more traffic"
+        )
+    verb = "wait" if promise.signal == "queue" else "take"
+    told = (
+        f"even with hardly any traffic, more than {ratio(1 - promise.target)} of the requests {verb} longer than "
+        f"{time_text(promise.threshold)}: "
+    )
+    if now.setting(fitted.rows).delay:
+        told += f"the batcher delays them by up to {1000 * now.delay:g} ms"
+    elif fitted.burst > 1.05:
+        told += f"they come {fitted.burst:.2g} at a time, and wait for each other"
+    else:
+        took = 1000 * (service.seconds(1) + fitted.overhead)
+        told += (
+            f"one alone takes {took:.3g} ms on average (cv2 {service.cv2:.2f}); no setting helps, only a faster "
+            "model or a longer threshold"
+        )
+    return "too_slow", told
 
 
 def apply(configuration: Configuration, what: Mapping[str, float]) -> Configuration:
@@ -141,104 +204,32 @@ def apply(configuration: Configuration, what: Mapping[str, float]) -> Configurat
     )
 
 
-def _advise(
-    measured: Measured,
-    promise: Promise,
-    promises: Sequence[Promise],
-    changed: Mapping[str, float] | None,
-    changes: bool,
-) -> Advice:
-    now = measured.configuration
-    if now is None:
-        why = "its exporter exports no configuration: the model is not ready, or the exporter reads metrics only"
-        return Advice(measured.model, measured.version, promise, None, "no_configuration", why)
-    advice = Advice(measured.model, measured.version, promise, now)
-    try:
-        fitted = fit(measured.steps, now, promise.target, promise.threshold)
-        play = Play(fitted, promise)
-        breaks = play.breaks(now)
-        if not breaks.most:
-            raise UnfitError("too_slow", _too_slow(fitted, promise, now))
-        _refuse_contradiction(promise, breaks, fitted.rate)
-    except UnfitError as error:
-        return replace(advice, unknown=error.reason, text=str(error))
-    name = ", ".join(f"{name}={value:g}" for name, value in (changed or {}).items())
-    asked = play.change(name, changed, now) if changed else None
-    advice = replace(advice, fit=fitted, breaks=breaks, asked=asked)
-    if breaks.least is not None and breaks.estimate is None:
-        text = (
-            f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
-            "takes is not known, only limits are; ask again when there is more traffic"
-        )
-        advice = replace(advice, unknown="batches_unseen", text=text)
-    if not changes or not advice.needs_change:
-        return advice
-    plays = [play, *(Play(fitted, other) for other in promises if other != promise)]
-    candidates = (play.change(name, what, now) for name, what in _candidates(now, fitted))
-    found = [
-        change
-        for change in candidates
-        if _is_better(change, breaks) and not any(_harms(each, change, now) for each in plays)
-    ]
-    # Where only an upper limit is known, the order of the candidates stays.
-    found.sort(key=lambda change: -(change.breaks.least or 0.0))
-    return replace(advice, changes=tuple(found[:MAX_CHANGES]))
-
-
-def _refuse_contradiction(promise: Promise, breaks: Range, rate: float) -> None:
-    """Raise UnfitError where what was measured at the traffic of now excludes what is predicted."""
-    if promise.good is None:
-        return
-    holds = promise.good >= promise.target
-    if (holds and (breaks.most or 0.0) < rate / GAIN) or (not holds and (breaks.least or 0.0) > ROOM * rate):
-        than = "fewer" if holds else "more"
-        raise UnfitError(
-            "tail_differs",
-            f"{than} requests were too slow at {rate:.3g} requests/s than the simulation has: the tail of the times "
-            "is not what the counters show",
-        )
-
-
-def _candidates(now: Configuration, fitted: Fit) -> Iterator[tuple[str, Mapping[str, float]]]:
+def _candidates(now: Configuration, fitted: Fit) -> Iterator[Mapping[str, float]]:
     """Yield the changes that may help."""
-    more = now.instances + now.gpus
-    yield f"{more} instances, not {now.instances}", {"instances": more}
+    yield {"instances": now.instances + now.gpus}
     if not now.dynamic_batching and now.max_batch_size > 1 and fitted.service.cv2 <= HEAVY_CV2:
-        yield "batching on", {"batching": 1}
-    if now.dynamic_batching and now.max_batch_size > 0:
-        doubled = 2 * now.max_batch_size
-        yield f"max_batch_size {doubled}, not {now.max_batch_size}", {"max_batch_size": doubled}
+        yield {"batching": 1}
+    if now.dynamic_batching and now.max_batch_size:
+        yield {"max_batch_size": 2 * now.max_batch_size}
         if now.delay:
-            yield f"no delay, not {1000 * now.delay:g} ms", {"delay_ms": 0}
+            yield {"delay_ms": 0}
         if now.limit and now.limit < 2 * now.max_batch_size:
-            wider = 2 * now.max_batch_size
-            yield f"max_queue_size {wider}, not {now.limit}", {"max_queue_size": wider}
-    replicas = fitted.servers + 1
-    yield f"{replicas} replicas, not {fitted.servers}", {"replicas": replicas}
+            yield {"max_queue_size": 2 * now.max_batch_size}
+    yield {"replicas": fitted.servers + 1}
 
 
-def _is_better(change: Change, now: Range) -> bool:
+def _is_better(after: Range, before: Range) -> bool:
     """Return whether a change is likely to help, or may help where only limits are known."""
-    before, after = now.estimate, change.breaks.estimate
-    if before is None or after is None:
-        before, after = now.most, change.breaks.most
-    return before is not None and after is not None and after > GAIN * before
+    if after.estimate is None or before.estimate is None:
+        return (after.most or 0.0) > GAIN * (before.most or 0.0)
+    return after.estimate > GAIN * before.estimate
 
 
 def _harms(play: Play, change: Change, now: Configuration) -> bool:
     """Return whether a change may lower a break rate to less than the traffic with some room."""
-    before, after = play.breaks(now), play.change("", change.what, now).breaks
+    before, after = play.breaks(now), play.change(change.what, now).breaks
     low = after.least or after.most or 0.0
     return low < (before.least or before.most or 0.0) and low < ROOM * play.fit.rate
-
-
-def _too_slow(fitted: Fit, promise: Promise, configuration: Configuration) -> str:
-    took = 1000 * (fitted.service.seconds(1) + fitted.overhead)
-    delay = f" and a delay of {1000 * configuration.delay:g} ms" if configuration.delay else ""
-    return (
-        f"a request alone takes {took:.3g} ms{delay}, and the threshold is {1000 * promise.threshold:g} ms: "
-        + ("try without the delay" if configuration.delay else "no setting helps")
-    )
 
 
 class Play:
@@ -253,7 +244,7 @@ class Play:
         traffic = Traffic(rate, self.fit.burst)
         return simulate(configuration.setting(self.fit.rows), self.fit.service, traffic, 5 * _FEW)
 
-    def change(self, name: str, what: Mapping[str, float], now: Configuration) -> Change:
+    def change(self, what: Mapping[str, float], now: Configuration) -> Change:
         """Return what is predicted of a change."""
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
@@ -275,10 +266,19 @@ class Play:
             note = "if the model can"
         elif changed.dynamic_batching and not now.dynamic_batching:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
+        was = {
+            "instances": now.instances,
+            "max_batch_size": now.max_batch_size,
+            "delay_ms": 1000 * now.delay,
+            "max_queue_size": now.limit,
+            "batching": now.dynamic_batching,
+            "replicas": self.fit.servers,
+        }
+        name = ", ".join(f"{name}={value:g} (now {was[name]:g})" for name, value in what.items())
         if breaks.estimate is None:
-            return Change(name, dict(what), breaks, None, None, note)
+            return Change(name, what, breaks, None, None, note)
         outcome = self.outcome(changed, self.fit.rate / servers)
-        return Change(name, dict(what), breaks, outcome.wait_within(0.99), outcome.refused_share, note)
+        return Change(name, what, breaks, outcome.wait_within(0.99), outcome.refused_share, note)
 
     def breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""
@@ -289,28 +289,32 @@ class Play:
     def _range(self, configuration: Configuration) -> Range:
         fitted, full = self.fit, configuration.setting(self.fit.rows).max_batch
         service, slow, fast = fitted.service, fitted.slow, fitted.fast
+        if service.cv2 > HEAVY_CV2:
+            # The same variation may come from many executions that are late or from a few that last very long:
+            # what is certain is that requests do not wait less than if no execution varied.
+            return Range(None, None, (1 + MARGIN) * self._break(configuration, replace(fast, cv2=0.0)))
         vague = slow.seconds(full) > VAGUE * fast.seconds(full)
         estimate = None if vague else self._break(configuration, service)
         limits = [] if estimate is None else [estimate]
         if slow.seconds(full) > 1.02 * fast.seconds(full) or slow.cv2 - fast.cv2 > 0.02:
             limits += [self._break(configuration, end) for end in (slow, fast)]
-        most = (1 + MARGIN) * max(limits)
-        if service.cv2 > HEAVY_CV2:
-            return Range(None, None, most)
-        return Range((1 - MARGIN) * min(limits), estimate, most)
+        return Range((1 - MARGIN) * min(limits), estimate, (1 + MARGIN) * max(limits))
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
         setting = configuration.setting(self.fit.rows)
         capacity = setting.instances * setting.max_batch / service.seconds(setting.max_batch)
-        least = most = max(self.fit.rate / self.fit.servers, capacity / 20)
-        if self._is_met(setting, service, least):
-            while least == most or (most < capacity and self._is_met(setting, service, most)):
-                least, most = most, most * _STRIDE
-        while not self._is_met(setting, service, least):
-            least, most = least / _STRIDE, least
-            if least < capacity / 1000:
-                return 0.0
+        rate = max(self.fit.rate / self.fit.servers, capacity / 20)
+        if self._is_met(setting, service, rate):
+            while rate < capacity and self._is_met(setting, service, rate * _STRIDE):
+                rate *= _STRIDE
+        else:
+            rate /= _STRIDE
+            while not self._is_met(setting, service, rate):
+                rate /= _STRIDE
+                if rate < capacity / 1000:
+                    return 0.0
+        least, most = rate, rate * _STRIDE
         while most - least > _PRECISION * most:
             rate = (least + most) / 2
             least, most = (rate, most) if self._is_met(setting, service, rate) else (least, rate)
@@ -331,22 +335,3 @@ class Play:
             seconds, limit = outcome.times, limit - self.fit.overhead
         late = sum(1 for each in seconds if each > limit)
         return (outcome.refused + late) / (outcome.refused + len(seconds))
-
-
-def all_advice(
-    models: Iterable[Measured],
-    promises: Mapping[tuple[str, str], Sequence[Promise]],
-    changed: Mapping[str, float] | None = None,
-) -> tuple[Advice, ...]:
-    """Return the advice on every model version that has objectives, those with the least room first."""
-    found = [
-        advice
-        for measured in models
-        for advice in advise(measured, promises.get((measured.model, measured.version), ()), changed)
-    ]
-
-    def room(advice: Advice) -> float:
-        known = advice.headroom or Range(None, None, None)
-        return known.least or known.most or float("inf")
-
-    return tuple(sorted(found, key=room))

@@ -42,12 +42,12 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the counters say, in requests of `rows` inferences and in seconds; `rate` is that of all servers.
+    """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of `mean_batch`
+    `rate` is that of all servers, `peak` that of the busiest twelfth of the time. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of `mean_batch`
     requests takes the same with all three, and a larger one differs.
-    `overhead` is the time of a request outside of queue and execution, `dispersion` the variance of the requests in a
-    step over their mean (1 if they come independently), `left_out` the share of the steps that are unlike the rest.
+    `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that are
+    unlike the rest.
     """
 
     service: Service
@@ -56,12 +56,12 @@ class Fit:
     mean_batch: float
     rows: int
     rate: float
+    peak: float
     burst: float
     servers: int
     overhead: float
     executions: float
     utilization: float
-    dispersion: float
     wait: float
     modelled_wait: float
     z: float
@@ -90,10 +90,9 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     servers = _servers(used)
     whole, used_whole = total(kept), total(used)
     mean_batch = max(1.0, whole.requests / whole.executions)
-    dispersion, dispersion_error = _dispersion(used)
     utilization = used_whole.busy_seconds / used_whole.seconds / configuration.instances
     played = Played(configuration.setting(rows), service, kept)
-    burst, modelled, z = _match_wait(played, (dispersion, dispersion_error), threshold, utilization > 0.95)
+    burst, modelled, z = _match_wait(played, _dispersion(used), threshold, utilization > 0.95)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
@@ -102,12 +101,12 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         mean_batch=mean_batch,
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
+        peak=played.blocks[-1].requests / played.blocks[-1].seconds * servers,
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
         executions=whole.executions,
         utilization=utilization,
-        dispersion=dispersion,
         wait=played.wait,
         modelled_wait=modelled,
         z=z,

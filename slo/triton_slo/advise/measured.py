@@ -1,15 +1,22 @@
-"""What Prometheus has of the models' work and configurations: the exporter's series, step by step."""
+"""What Prometheus has of the models: their work step by step, their configurations, and how far objectives were met."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from triton_exporter.catalogue import models, triton
 from triton_slo.advise.simulate import Setting
+from triton_slo.artifact import Options
+from triton_slo.backtest.history import History, NoSeriesError, fetch
+from triton_slo.indicators import Latency, Queue
+from triton_slo.objective.model import Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import Matchers, by, regex_of
 
@@ -38,16 +45,16 @@ class Step:
     others_busy: Mapping[str, float] = field(default_factory=dict)
 
 
-_COUNTERS: Mapping[str, tuple[str, float]] = {
-    "executions": (f"{triton.EXEC_COUNT}", 1),
-    "inferences": (f"{triton.INFERENCE_COUNT}", 1),
-    "requests": (f"{triton.REQUEST_SUCCESS}", 1),
-    "failures": (f"{triton.REQUEST_FAILURE}", 1),
-    "queue_seconds": (f"{triton.QUEUE_DURATION_US}", 1e-6),
-    "request_seconds": (f"{triton.REQUEST_DURATION_US}", 1e-6),
+_COUNTERS: Mapping[str, tuple[object, float]] = {
+    "executions": (triton.EXEC_COUNT, 1),
+    "inferences": (triton.INFERENCE_COUNT, 1),
+    "requests": (triton.REQUEST_SUCCESS, 1),
+    "failures": (triton.REQUEST_FAILURE, 1),
+    "queue_seconds": (triton.QUEUE_DURATION_US, 1e-6),
+    "request_seconds": (triton.REQUEST_DURATION_US, 1e-6),
     "compute_seconds": ("nv_inference_compute_(input|infer|output)_duration_us", 1e-6),
-    "busy_seconds": (f"{models.BUSY_SECONDS}", 1),
-    "squares": (f"{models.BATCH_SIZE_SQUARES}", 1),
+    "busy_seconds": (models.BUSY_SECONDS, 1),
+    "squares": (models.BATCH_SIZE_SQUARES, 1),
 }
 """Field of a step -> regular expression of its counters, and their unit."""
 
@@ -55,8 +62,9 @@ _COUNTERS: Mapping[str, tuple[str, float]] = {
 def total(steps: Iterable[Step]) -> Step:
     """Return the sums over steps."""
     every = tuple(steps)
-    names = ("seconds", *_COUNTERS)
-    sums: dict[str, Any] = {name: math.fsum(getattr(step, name) for step in every) for name in names}
+    sums: dict[str, Any] = {
+        name: math.fsum(getattr(step, name) for step in every) for name in ("seconds", *_COUNTERS)
+    }
     return Step(**sums)
 
 
@@ -107,11 +115,8 @@ def read_models(
         # The work of all other models tells whether they share a device with this one.
         of = (Matchers() if name == "busy_seconds" else own).also(f'__name__=~"{metric}"')
         for series in prometheus.range(f"sum by (instance, model, version) ({of})", start, end, step):
-            key = (
-                series.labels["instance"],
-                series.labels.get("model", ""),
-                series.labels.get("version", ""),
-            )
+            labels = series.labels
+            key = labels["instance"], labels.get("model", ""), labels.get("version", "")
             values = dict(zip(series.times, series.values, strict=True))
             # A step in which a server began again at 0 is left out.
             grown[key][name] = {
@@ -203,3 +208,70 @@ def _configuration(facts: _Facts) -> Configuration:
         unsupported=tuple(what for what, there in unsupported.items() if there),
         steps=tuple(name for _, name in sorted(steps)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An objective on one model version: a share `target` of requests waits, or takes, at most `threshold` seconds.
+
+    `good` is the share that did in the time that was measured; None if it is not known.
+    """
+
+    slo: str
+    signal: Literal["queue", "latency"]
+    target: float
+    threshold: float
+    good: float | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it was met in the time that was measured."""
+        return None if self.good is None else self.good >= self.target
+
+
+Promises = Mapping[tuple[str, str], Sequence[Promise]]
+"""Those of each model and version."""
+
+
+def read_promises(
+    prometheus: Prometheus,
+    objectives: Iterable[Objective],
+    models: Sequence[Measured],
+    start: float,
+    end: float,
+    step: float,
+) -> Promises:
+    """Return the objectives of each model version on Triton's own waits and latency. Raises PrometheusError.
+
+    The share of good requests is that under the present configuration.
+    """
+    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
+    for objective in objectives:
+        indicator = objective.indicator
+        if not isinstance(indicator, Latency | Queue) or (
+            isinstance(indicator, Latency) and indicator.gateway
+        ):
+            continue
+        try:
+            plan = Plan(objective, Options(scrape_interval_seconds=step))
+            history = fetch(prometheus, [plan], start, end, step, recorded=False)
+        except NoSeriesError:
+            history = None
+        for measured in models:
+            target, threshold = objective.resolve(measured.model, measured.version) or (0.0, None)
+            if threshold is not None:
+                good = None if history is None else _good(history, objective.name, measured)
+                promises[measured.model, measured.version].append(
+                    Promise(objective.name, indicator.kind, target, threshold, good)
+                )
+    return promises
+
+
+def _good(history: History, slo: str, measured: Measured) -> float | None:
+    key = slo, measured.model, measured.version
+    if key not in history.keys or not measured.steps:
+        return None
+    row, since = history.keys.index(key), min(step.at for step in measured.steps)
+    counted = (history.times >= since) & (history.total[row] > 0)
+    events = float(np.sum(history.total[row][counted]))
+    return 1 - float(np.sum(history.bad[row][counted])) / events if events else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from triton_exporter.catalogue.external import headroom
 from triton_exporter.family import Family
-from triton_slo.advise.advice import Advice, Promise, advise
-from triton_slo.advise.measured import Configuration, Measured, total
-from triton_slo.advise.promises import Promises
+from triton_slo.advise.advice import Advice, advise
+from triton_slo.advise.measured import Measured, Promises, total
 
 MOVED = 0.05
 """Traffic, or the time of executions, that differs by more than this share is computed again."""
@@ -20,9 +19,7 @@ _LASTS = 3600.0
 @dataclass(frozen=True, slots=True)
 class _Computed:
     at: float
-    configuration: Configuration | None
-    servers: frozenset[str]
-    objectives: tuple[tuple[object, ...], ...]
+    conditions: object
     amounts: tuple[float, ...]
     advice: tuple[Advice, ...]
 
@@ -42,7 +39,24 @@ class Watch:
         known = {}
         for measured in models:
             key = measured.model, measured.version
-            known[key] = self._computed(measured, promises.get(key, ()), now)
+            own = promises.get(key, ())
+            end = max((step.at for step in measured.steps), default=0.0)
+            # The headroom is that of the servers of now: autoscaling on an older one would add ever more.
+            servers = {step.server for step in measured.steps if step.at >= end - 2 * step.seconds}
+            objectives = [(replace(each, good=None), each.holds) for each in own]
+            conditions = measured.configuration, servers, objectives
+            sums = total(measured.steps)
+            amounts = sums.executions, sums.requests + sums.failures, sums.busy_seconds
+            last = self._known.get(key)
+            if (
+                last is None
+                or now - last.at >= _LASTS
+                or last.conditions != conditions
+                or any(abs(new - old) > MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
+            ):
+                self.computations += 1
+                last = _Computed(now, conditions, amounts, advise(measured, own, changes=False))
+            known[key] = last
         self._known, self._updated = known, now
 
     def families(self, now: float) -> tuple[Family, ...]:
@@ -52,43 +66,9 @@ class Watch:
         unknown: list[tuple[tuple[str, ...], float]] = []
         for advice in (each for computed in known.values() for each in computed.advice):
             key = advice.model, advice.version, advice.promise.slo
-            room = advice.headroom
-            least, estimate = (room.least, room.estimate) if room else (None, None)
-            ratios += [
-                ((*key, bound), value)
-                for bound, value in (("estimate", estimate), ("least", least))
-                if value is not None
-            ]
-            # Where executions vary much only an upper limit is known, which advice does not call unknown.
-            if reason := advice.unknown or ("unseen_tail" if least is None else ""):
-                unknown.append(((*key, reason), 1.0))
+            if (room := advice.headroom) is not None:
+                bounds = ("estimate", room.estimate), ("least", room.least)
+                ratios += [((*key, bound), value) for bound, value in bounds if value is not None]
+            if advice.unknown:
+                unknown.append(((*key, advice.unknown), 1.0))
         return Family.of(headroom.RATIO, ratios), Family.of(headroom.UNKNOWN, unknown)
-
-    def _computed(self, measured: Measured, promises: Sequence[Promise], now: float) -> _Computed:
-        sums = total(measured.steps)
-        amounts = sums.executions, sums.requests + sums.failures, sums.busy_seconds
-        end = max((step.at for step in measured.steps), default=0.0)
-        # The headroom is that of the servers of now: autoscaling on an older one would add ever more.
-        servers = frozenset(step.server for step in measured.steps if step.at >= end - 2 * step.seconds)
-        objectives = tuple(
-            (
-                each.slo,
-                each.signal,
-                each.target,
-                each.threshold,
-                each.good is None or each.good >= each.target,
-            )
-            for each in promises
-        )
-        last = self._known.get((measured.model, measured.version))
-        if (
-            last is not None
-            and now - last.at < _LASTS
-            and (last.configuration, last.servers) == (measured.configuration, servers)
-            and last.objectives == objectives
-            and all(abs(new - old) <= MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
-        ):
-            return last
-        self.computations += 1
-        advice = advise(measured, promises, changes=False)
-        return _Computed(now, measured.configuration, servers, objectives, amounts, advice)

@@ -41,7 +41,7 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert 0 == main([*prometheus, "--at", str(CHANGED), "--save", file])
     text = capsys.readouterr().out
     assert "now       the objective was broken: 98.00% did" in text
-    assert "change 1  2 instances, not 1: breaks at about " in text
+    assert "change 1  instances=2 (now 1): breaks at about " in text
     assert "\ninstance_group [{ kind: KIND_CPU count: 2 }]\n" in text
     assert "# tritonwatch advise: waits breaks at about " in text
     assert max(map(len, text.splitlines())) <= 80
@@ -57,9 +57,9 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert checked["wait"] == pytest.approx(checked["predicted_wait"], rel=0.2)
 
     # A prediction that was wrong is called so: of executions half as long.
-    [prediction] = json.loads(Path(file).read_text())
-    prediction["fit"]["service"]["fixed"] = 0.035
-    Path(file).write_text(json.dumps([prediction]))
+    saved = json.loads(Path(file).read_text())
+    saved["advice"][0]["fit"]["service"]["fixed"] = 0.035
+    Path(file).write_text(json.dumps(saved))
     assert 3 == main([*prometheus, "--at", str(END), "--check", file])
     assert "verdict   not as predicted" in capsys.readouterr().out
     assert 0 == main([*prometheus, "--at", str(CHANGED), "--check", file])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from slo.advise.made import BATCHING, STEP, Made, poisson
-from triton_slo.advise.advice import Promise
-from triton_slo.advise.measured import Measured, Step
+from triton_slo.advise.measured import Measured, Promise, Step
 from triton_slo.advise.watch import Watch
 
 

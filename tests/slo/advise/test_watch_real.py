@@ -17,8 +17,7 @@ from support.loopback import free_ports, started
 from support.waiting import eventually
 from triton_exporter.catalogue.external import headroom
 from triton_slo import autoscaling
-from triton_slo.advise.advice import Promise
-from triton_slo.advise.measured import Configuration, Measured
+from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.watch import Watch
 from tritonwatch.cli import main
 
