@@ -68,7 +68,14 @@ SPLIT = Options(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("options", [Options(), SPLIT], ids=["whole", "split by models"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(Options(), id="whole"),
+        # What `make test` runs of these: test_models_have_thresholds_of_their_own.
+        pytest.param(SPLIT, id="split by models", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_proof_passes(family: str, options: Options, tmp_path: Path) -> None:
     """Each alert fires, stays quiet and has the annotations of its proofs, with one of the installed promtools.

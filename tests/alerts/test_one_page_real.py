@@ -39,10 +39,14 @@ LONGER_SECONDS = 20.0
 @pytest.mark.parametrize(
     ("models", "page"),
     [
-        (("ranker",), "No Triton server is live"),
-        (("ranker", "embedder"), "ranker: not ready on 100% of its servers"),
+        pytest.param(("ranker",), "No Triton server is live", id="the only server of all"),
+        pytest.param(
+            ("ranker", "embedder"),
+            "ranker: not ready on 100% of its servers",
+            id="one of two, with its own model",
+            marks=pytest.mark.thorough,
+        ),
     ],
-    ids=["the only server of all", "one of two, with its own model"],
 )
 def test_a_dead_server_is_one_page(models: tuple[str, ...], page: str, tmp_path: Path) -> None:
     """It was two: about the server and about the objective of its model."""

@@ -63,7 +63,7 @@ def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mappi
     }
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
-    answers = evaluated(promtools()[-1], folder, rule_file(groups), series, asked, interval=15, evaluation=30)
+    answers = evaluated(promtools()[-1], folder, rule_file(groups), series, asked, interval=15, evaluation=60)
     alerts_by_severity: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
         alerts_by_severity.setdefault(labels["severity"], set()).add(labels["alertname"])

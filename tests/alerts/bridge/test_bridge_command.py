@@ -332,7 +332,7 @@ def test_the_bridge_starts_on_a_full_disk_and_goes_on_when_there_is_space(tmp_pa
 
 def _answers(url: str, bridge: subprocess.Popen[str]) -> list[int]:
     """Status of readiness and of a notification, once the bridge listens."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             ready = requests.get(f"{url}/-/ready", timeout=5).status_code
@@ -345,7 +345,10 @@ def _answers(url: str, bridge: subprocess.Popen[str]) -> list[int]:
     return [ready, requests.post(f"{url}/alertmanager", data=body, timeout=5).status_code]
 
 
-@pytest.mark.parametrize("harm", ["deleted", "replaced", "overwritten"])
+@pytest.mark.parametrize(
+    "harm",
+    ["deleted", *(pytest.param(harm, marks=pytest.mark.thorough) for harm in ("replaced", "overwritten"))],
+)
 def test_a_database_that_is_lost_while_the_bridge_runs_is_not_ready(tmp_path: Path, harm: str) -> None:
     """Nothing that is stored would survive a restart, so that Alertmanager must keep it and somebody must look."""
     port = free_ports(1)[0]

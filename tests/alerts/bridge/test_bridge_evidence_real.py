@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -22,7 +22,7 @@ from support.stack.demo_run import TIME_SCALE, port_base
 from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from triton_slo.bridge_series import EVIDENCE_SOURCES
-from tritonwatch.demo.load import LoadGenerator
+from tritonwatch.demo.load import FLOWS, LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.local import Child
 
@@ -71,7 +71,7 @@ def posting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ended.callback(stack.stop)
         for _ in stack.start():
             pass
-        load = LoadGenerator(stack.triton.http_url)
+        load = LoadGenerator(stack.triton.http_url, [flow for flow in FLOWS if flow.model == "saturated"])
         load.start()
         ended.callback(load.stop)
         for model in ("broken", "saturated"):
@@ -108,7 +108,7 @@ def _facts(page: Posted) -> dict[str, str]:
 def test_a_page_about_a_burn_has_every_fact(posting: _Posting) -> None:
     """Objective of the title, burn rate, budget, causes, servers and chart; no GPU, as the model has none."""
     page = eventually(lambda: _page(posting, "saturated"), "the page")
-    facts = _with(page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
+    facts = _with(posting, page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
     times = r"[0-9.]+x"
 
     assert {
@@ -121,9 +121,9 @@ def test_a_page_about_a_burn_has_every_fact(posting: _Posting) -> None:
     }.items() <= facts.items()
     assert re.match(rf"{times} the allowed rate", facts["Burn rate"])
     # How many failed is said once: in the title, where that is about the objective now, else beside the burn rate.
-    assert 1 == len(re.findall(r"[0-9,]+ (?:failed )?in [0-9]+ ?m", page.text + facts["Burn rate"])), (
-        page.shown
-    )
+    # A young objective has less than the five minutes of the counts: they are of seconds.
+    counts = re.findall(r"[0-9,]+ (?:failed )?in [0-9]+ ?(?:min|m|s)\b", page.text + facts["Burn rate"])
+    assert 1 == len(counts), page.shown
     assert re.fullmatch("not known yet: [0-9ms ]+ of data, of 30d", facts["Budget left"])
     assert re.match(r"queue [0-9]+%", facts["Causes"])
     assert facts["First step"].startswith("Requests wait in the queue: ")
@@ -137,7 +137,7 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     """Triton's error message and its class beside the same facts; after the repair, that it ended."""
     page = eventually(lambda: _page(posting, "broken"), "the page")
     eventually(lambda: "No server serves model broken" in page.shown, lambda: page.shown)
-    facts = _with(page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
+    facts = _with(posting, page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
 
     assert page.text.startswith(
         f"🔴 Model broken failed to load on {_triton(posting)}: weights.txt is missing"
@@ -170,21 +170,29 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
 
 
 def test_no_source_failed(posting: _Posting) -> None:
-    """The log has no warning, and each source's counter of failures is 0."""
+    """Each source was asked and has no fault; on a busy machine one may be late, which its log line says."""
     log = posting.bridge_log.with_suffix(".errors.log").read_text()
     page = requests.get(f"{posting.ports.url('bridge')}/metrics", timeout=5).text
     failures = re.findall(
         r'^triton_alert_bridge_enrichment_failures_total\{source="(.+)"\} (.+)$', page, re.M
     )
+    late = re.findall(r" WARNING .*: no evidence from (\w+) .*: no answer within .* s$", log, re.M)
 
-    assert [] == [line for line in log.splitlines() if " WARNING " in line or " ERROR " in line]
-    assert dict.fromkeys(EVIDENCE_SOURCES, "0.0") == dict(failures)
+    assert len(late) == len(re.findall(" WARNING | ERROR ", log)), log
+    assert set(EVIDENCE_SOURCES) == {source for source, _ in failures}
+    assert set() == {source for source, number in failures if number != "0.0"} - set(late)
 
 
-def _with(page: Posted, *names: str) -> dict[str, str]:
-    """Return the facts once these are there: this Prometheus has just begun, and the bridge asks once a minute."""
-    eventually(lambda: set(names) <= _facts(page).keys(), lambda: page.shown)
-    return _facts(page)
+def _with(posting: _Posting, page: Posted, *names: str) -> dict[str, str]:
+    """Press "Check again" until these facts are there: this Prometheus has just begun."""
+    for press in range(30):
+        posting.slack.press(f"{page.ts}-{press}", page, "recheck")
+        with suppress(AssertionError):
+            eventually(lambda: set(names) <= _facts(page).keys(), "more facts", seconds=6)
+            break
+    facts = _facts(page)
+    assert set(names) <= facts.keys(), page.shown
+    return facts
 
 
 def _triton(stack: Stack) -> str:
