@@ -27,7 +27,8 @@ from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
-POLL_SECONDS = 1
+POLL_SECONDS = 3
+"""At each poll Triton loads every broken model again, which takes as much as all the rest."""
 EXPECTED = ("badconfig", "noversion", "pipeline", "twice", "absent")
 """Models of the operator's list: Triton itself reports nothing, or too little, about these."""
 
@@ -68,6 +69,33 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
         yield Stage(server, repository, watch)
+
+
+def test_a_server_that_dies_at_start_up_of_a_bad_model_does_not_start(tmp_path: Path) -> None:
+    """With Triton's default one bad model ends the server before it ever answers, start after start.
+
+    Nobody can ask it why; however often it is started again, it is one lasting alert.
+    """
+    repository = Repository(tmp_path / "models")
+    repository.model("raises", **{"raise": "weights missing"})
+    server = TritonServer(
+        repository.path, tmp_path, TritonPorts(*free_ports(3)), arguments=["--exit-on-error=true"]
+    )
+    server.start()
+    try:
+        with (
+            exporting(server.http_url, server.metrics_url) as exporter,
+            fast_prometheus(exporter.url, artifacts((), OPTIONS), tmp_path / "watch") as watch,
+        ):
+            assert server.process is not None
+            assert 0 != server.process.wait(120)
+            before = watch.wait("TritonServerNotStarting")
+            server.start()
+            assert 0 != server.process.wait(120)
+            assert before["activeAt"] == watch.wait("TritonServerNotStarting")["activeAt"]
+            assert [] == watch.alerts("TritonServerDown")
+    finally:
+        server.kill()
 
 
 def infer_and_lose(server: TritonServer, model: str) -> None:
@@ -112,7 +140,7 @@ def test_retries_of_poll_mode_are_one_lasting_alert(stage: Stage) -> None:
     before = stage.watch.wait("TritonModelNotReadyProlonged", model="raises")
     retried = stage.server.log.read_text(errors="replace").count("failed to load 'raises'")
     stage.watch.until(
-        lambda: stage.server.log.read_text(errors="replace").count("failed to load 'raises'") >= retried + 2,
+        lambda: stage.server.log.read_text(errors="replace").count("failed to load 'raises'") >= retried + 1,
         "Triton never retried",
     )
 
@@ -166,31 +194,3 @@ def test_a_stalled_model_a_draining_server_and_a_dead_one_raise_different_alerts
     stage.watch.wait_gone("TritonServerNotLive")
     for thread in hanging:
         thread.join()
-
-
-def test_a_server_that_dies_at_start_up_of_a_bad_model_does_not_start(tmp_path: Path) -> None:
-    """With Triton's default one bad model ends the server before it ever answers, start after start.
-
-    Nobody can ask it why; however often it is started again, it is one lasting alert.
-    """
-    repository = Repository(tmp_path / "models")
-    repository.model("raises", **{"raise": "weights missing"})
-    server = TritonServer(
-        repository.path, tmp_path, TritonPorts(*free_ports(3)), arguments=["--exit-on-error=true"]
-    )
-    server.start()
-    try:
-        with (
-            exporting(server.http_url, server.metrics_url) as exporter,
-            fast_prometheus(exporter.url, artifacts((), OPTIONS), tmp_path / "watch") as watch,
-        ):
-            assert server.process is not None
-            assert 0 != server.process.wait(30)
-            before = watch.wait("TritonServerNotStarting")
-            for _ in range(2):
-                server.start()
-                assert 0 != server.process.wait(30)
-            assert before["activeAt"] == watch.wait("TritonServerNotStarting")["activeAt"]
-            assert [] == watch.alerts("TritonServerDown")
-    finally:
-        server.kill()
