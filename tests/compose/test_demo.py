@@ -79,7 +79,10 @@ def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     assert ["demo"] == [path.name for path in tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.thorough)],
+)
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals, status: int) -> None:
     """Ctrl-C and even kill -9, in the middle of starting up, end every process."""
     folder = tmp_path / "demo"

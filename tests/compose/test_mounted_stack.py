@@ -36,6 +36,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedStack]:
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     folder = tmp_path_factory.mktemp("mounted")
     with MountedStack(folder, binaries, slack_url=NOWHERE, faster=False) as running:
+        for name in ("errors", "queue"):  # fewer rules are read and loaded sooner, each time
+            (folder / "objectives" / f"{name}.yaml").unlink()
         assert 0 == running.generate()
         running.start("prometheus")
         running.start("alertmanager")
@@ -44,40 +46,42 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedStack]:
 
 @pytest.fixture
 def stack(started: MountedStack, tmp_path: Path) -> Iterator[MountedStack]:
-    """The same servers, which have the files of before again after the test."""
+    """The same servers, which have the files and the rules of before again after the test."""
+    before = _files(started)
     for name in ("objectives", "generated"):
         shutil.copytree(started.folder / name, tmp_path / name)
     yield started
     if not started.healthy("alertmanager"):
         started.start("alertmanager")
+    changed = before != _files(started)
     for name in ("objectives", "generated"):
         shutil.rmtree(started.folder / name)
         shutil.copytree(tmp_path / name, started.folder / name)
-    assert 0 == main(started.own_command("reload"))
+    if changed:
+        assert 0 == main(started.own_command("reload"))
 
 
-@pytest.mark.parametrize(
-    ("service", "secret"),
-    [
-        ("bridge", "bridge_token"),
-        ("bridge", "slack_bot_token"),
-        ("bridge", "stack_password"),
-        ("reload", "stack_password"),
-        ("prometheus", "prometheus_web_config"),
-        ("alertmanager", "alertmanager_web_config"),
-    ],
-)
-def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: str, secret: str) -> None:
+def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path) -> None:
     """No service runs without a password because a file is missing, even where Docker would let it start."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False) as stack:
-        assert service != "alertmanager" or 0 == stack.generate()  # it reads its configuration first
-        (tmp_path / "secrets" / secret).unlink()
-        done = subprocess.run(stack.command(service), capture_output=True, text=True, timeout=30)
+        assert 0 == stack.generate()  # Alertmanager reads its configuration first
+        for service, secret in (
+            ("bridge", "bridge_token"),
+            ("bridge", "slack_bot_token"),
+            ("bridge", "stack_password"),
+            ("reload", "stack_password"),
+            ("prometheus", "prometheus_web_config"),
+            ("alertmanager", "alertmanager_web_config"),
+        ):
+            file = tmp_path / "secrets" / secret
+            file.rename(tmp_path / "away")
+            done = subprocess.run(stack.command(service), capture_output=True, text=True, timeout=120)
+            (tmp_path / "away").rename(file)
 
-    assert 0 < done.returncode
-    assert str(tmp_path / "secrets" / secret) in done.stderr
-    assert "Traceback" not in done.stderr
+            assert 0 < done.returncode, service
+            assert str(file) in done.stderr
+            assert "Traceback" not in done.stderr
 
 
 @pytest.mark.real
@@ -265,7 +269,7 @@ def test_nothing_is_written_while_alertmanager_is_away(
 def test_reloads_at_the_same_time_wait_for_each_other(stack: MountedStack) -> None:
     """Each is loaded in its turn; the rules that stay are those of the files."""
     commands = []
-    for number in range(3):
+    for number in range(2):
         folder = stack.folder / f"objectives-{number}"
         shutil.copytree(stack.folder / "objectives", folder)
         latency = folder / "latency.yaml"
@@ -278,7 +282,7 @@ def test_reloads_at_the_same_time_wait_for_each_other(stack: MountedStack) -> No
     ]
     printed = [process.communicate(timeout=300)[0] for process in together]
 
-    assert [0, 0, 0] == [process.returncode for process in together], "\n".join(printed)
+    assert [0, 0] == [process.returncode for process in together], "\n".join(printed)
     [last] = (stack.folder / "generated" / "rules").glob("slo-latency-?.yml")
     assert [last.stem] == re.findall(r'"name":"(slo-latency-\d)"', _groups(stack))
 

@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from support.loopback import answering, free_ports, started
+from support.thorough import THOROUGH
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts import alertmanager
@@ -58,7 +59,7 @@ def _bridge(project: Path, url: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("program", alertmanagers(), ids=lambda path: path.parts[1])
+@pytest.mark.parametrize("program", alertmanagers()[:1] if not THOROUGH else alertmanagers(), ids=str)
 def test_the_port_of_the_bridge_is_said_once_and_check_follows_a_page(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

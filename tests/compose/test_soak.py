@@ -26,6 +26,7 @@ def _version(binary: Path) -> str:
 
 
 @pytest.mark.real
+@pytest.mark.thorough  # other tests have each part killed alone, and an alert's way into Slack
 @pytest.mark.timeout(int(60 * MINUTES) + 1200)
 def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
     """Every killed part comes back, on-call is notified of every incident and of its end, memory stays flat."""

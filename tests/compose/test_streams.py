@@ -26,8 +26,13 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     ("command", "code", "printed"),
     [
         (f"check {READINESS} >&-", 0, ""),
-        (f"check {READINESS} <&- >&- 2>&-", 0, ""),
-        ("check /nonexistent >&-", 2, "tritonwatch check: /nonexistent: No such file or directory\n"),
+        pytest.param(f"check {READINESS} <&- >&- 2>&-", 0, "", marks=pytest.mark.thorough),
+        pytest.param(
+            "check /nonexistent >&-",
+            2,
+            "tritonwatch check: /nonexistent: No such file or directory\n",
+            marks=pytest.mark.thorough,
+        ),
         (
             f"check {READINESS} >/dev/full",
             1,
@@ -54,7 +59,7 @@ def test_errors_never_land_in_the_output(tmp_path: Path) -> None:
     assert "could not be converted" not in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["backtest", "status"])
+@pytest.mark.parametrize("verb", ["status", pytest.param("backtest", marks=pytest.mark.thorough)])
 def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
     """Ctrl-C while Prometheus does not answer: exit code 130, as of shells, and no output."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -19,6 +19,7 @@ from support.sleeper import write_sleeper
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
+from tritonwatch.cli import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,10 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(unpacked: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return _python(unpacked, "sys.exit(main(sys.argv[1:]))", *arguments)
+
+
+def _python(unpacked: Path, work: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Our own path entries of the editable install must not help: the wheel's folder stands first and alone.
     code = (
         "import sys; "
@@ -41,7 +46,7 @@ def _run(unpacked: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         f"sys.path = [{str(unpacked)!r}, *(path for path in sys.path if not path.endswith(ours))]; "
         "import tritonwatch; "
         f"assert tritonwatch.__file__.startswith({str(unpacked)!r}), tritonwatch.__file__; "
-        "from tritonwatch.cli import main; sys.exit(main(sys.argv[1:]))"
+        f"from tritonwatch.cli import main; {work}"
     )
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=unpacked, capture_output=True, text=True
@@ -77,11 +82,14 @@ def test_the_wheel_contains_the_demos_models(unpacked: Path) -> None:
 def test_every_verb_of_the_wheel_has_help(unpacked: Path) -> None:
     """No verb needs a file of the checkout."""
     listed = _run(unpacked, "--help").stdout
-    for verb in ("demo", "status", "bridge"):
+    done = _python(
+        unpacked, "from tritonwatch.cli import VERBS; sys.exit(sum(main([verb, '--help']) for verb in VERBS))"
+    )
+
+    assert 0 == done.returncode, done.stderr
+    for verb in VERBS:
         assert verb in listed
-        done = _run(unpacked, verb, "--help")
-        assert 0 == done.returncode, done.stderr
-        assert "example:" in done.stdout
+        assert f"example: tritonwatch {verb}" in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,19 @@ class BrowserPage:
         self.page.wait_for_load_state("networkidle")
         return self.page
 
+    def unusable(self) -> list[str]:
+        """Return what makes the page hard to use, here and in the dark on a phone."""
+        found = self.barriers() + self.too_wide()
+        self.page.emulate_media(color_scheme="dark")
+        self.page.set_viewport_size(DEVICES["phone"]["viewport"])
+        return found + self.barriers() + self.too_wide() + self.complaints
+
+    def too_wide(self) -> list[str]:
+        """Return the width of a page that is scrolled sideways."""
+        width: int = self.page.evaluate("document.documentElement.scrollWidth")
+        window: int = self.page.evaluate("innerWidth")
+        return [f"{width} pixels wide in a window of {window}"] if width > window else []
+
     def barriers(self) -> list[str]:
         """Return the serious and critical findings of axe-core, which make a page unusable for some people."""
         violations = Axe().run(self.page).response["violations"]
@@ -77,6 +90,8 @@ def running_chromium() -> Iterator[Browser]:
 def page_on(browser: Browser, device: str = "light", **more: Any) -> Iterator[BrowserPage]:
     """Open a window of one of `DEVICES`."""
     context = browser.new_context(**DEVICES[device], **more)
+    # Our pages load themselves again every 15 seconds: on a slow machine in the midst of a test.
+    context.add_init_script("window.setInterval = () => 0")
     shown = BrowserPage(context.new_page())
     shown.page.on("console", lambda message: shown.complaints.append(message.text))
     shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))

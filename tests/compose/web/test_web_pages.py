@@ -20,9 +20,10 @@ from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
 from support.bridge import CHANNEL, body_of
-from support.browser import DEVICES, page_on
+from support.browser import page_on
 from support.history import END, Series
 from support.loopback import served
+from support.thorough import THOROUGH
 from support.tools import ROOT
 from support.web_fleet import text_of
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
@@ -400,12 +401,15 @@ HOSTILE_VALUES = (
 @pytest.mark.real
 @pytest.mark.parametrize("page", PARAMETERS)
 def test_no_address_makes_a_page_fail(site: str, page: str) -> None:
-    """Whatever a parameter is, the answer is a page, or a 4xx that names the parameter."""
+    """Whatever a parameter is, the answer is a page, or a 4xx that names the parameter.
+
+    The values are dealt out to the parameters in turn; with `TRITONWATCH_THOROUGH=1` each gets all of them.
+    """
     path, _, usual = page.partition("?")
     answers = {
         (name, value[:20]): _answered(site, path, **{**dict(parse_qsl(usual)), name: value}).status_code
-        for name in PARAMETERS[page]
-        for value in HOSTILE_VALUES
+        for number, name in enumerate(PARAMETERS[page])
+        for value in (HOSTILE_VALUES if THOROUGH else HOSTILE_VALUES[number % 3 :: 3])
     }
 
     assert [] == [asked for asked, status in answers.items() if status == 500]
@@ -561,31 +565,25 @@ def _address(site: str, path: str, **parameters: object) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", ["/model", "/incidents", "/incident", "/what-if"])
-def test_everybody_can_use_these_pages(
-    browser: Browser, site: str, bridge: Path, device: str, path: str
-) -> None:
+def test_everybody_can_use_these_pages(browser: Browser, site: str, bridge: Path, path: str) -> None:
     """axe-core finds nothing serious, nothing is wider than the window, and the browser refuses nothing."""
     name = recorded_incidents(bridge)[0].incident.name
     chosen = {
         "/model": {"model": "ranker"},
         "/incidents": {"last": "30d"},
         "/incident": {"id": name},
-        "/what-if": {"base": "latency", "history": "1d", "threshold": "500ms"},
+        "/what-if": {"base": "latency", "history": "1d", "threshold": "500ms", "models": "~r.*"},
     }[path]
-    chosen |= {"models": "~r.*", "at": "2025-10-09T09:00Z"} if device == "light" else {}
-    with page_on(browser, device) as shown:
-        page = shown.open(_address(site, path, **chosen))
+    with page_on(browser) as shown:
+        page = shown.open(_address(site, path, **chosen | {"at": "2025-10-09T09:00Z"}))
         if path == "/what-if":
-            if PICTURES and device == "light":
+            if PICTURES:
                 page.set_viewport_size({"width": 1280, "height": 1360})
                 page.screenshot(path=Path(PICTURES) / "web-what-if.png")
             page.locator("summary").click()
 
-        assert [] == shown.complaints
-        assert [] == shown.barriers()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert [] == shown.unusable()
 
 
 @pytest.mark.real
