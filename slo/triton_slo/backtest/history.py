@@ -154,11 +154,13 @@ class Grid:
         self._times = start + step * np.arange(int((end - start) / step + 1e-9) + 1)
         self._rows: dict[tuple[str, str, str], dict[Column, Matrix]] = {}
 
-    def put(self, key: tuple[str, str, str], column: Column, times: Sequence[float], values: Matrix) -> None:
-        """Set values of one series at these times (Unix seconds); NaN stays unknown."""
+    def add(self, key: tuple[str, str, str], column: Column, times: Matrix, values: Matrix) -> None:
+        """Add values to those of one series at these times (Unix seconds); of stated errors the worst counts."""
         row = self._rows.setdefault(key, {})
         into = row.setdefault(column, np.full(len(self._times), np.nan))
-        into[np.rint((np.asarray(times) - self._start) / self._step).astype(int)] = values
+        at = np.rint((times - self._start) / self._step).astype(int)
+        combined = np.maximum if column == "error" else np.add
+        into[at] = combined(np.nan_to_num(into[at]), values)
 
     def history(self) -> History:
         """Return all that was put, as a history. Raises NoSeriesError, and HistoryError without two steps."""
@@ -243,10 +245,8 @@ def fetch(
             _put(grid, plan, column, grown, start, step)
         if plan.measure.stated_error is not None:
             stated = plan.measure.stated_error(duration_text(step))
-            for first, last in query_ranges(start + step, end, step):
-                for series in prometheus.range(stated, first, last, step):
-                    key = _history_key(plan.objective, series.labels)
-                    grid.put(key, "error", series.times, np.array(series.values))
+            for labels, times, values in _read(prometheus, stated, start + step, end, step):
+                grid.add(_history_key(plan.objective, labels), "error", times, values)
     return grid.history()
 
 
@@ -305,14 +305,9 @@ def _seconds(prometheus: Prometheus, plan: Plan, event: str, start: float, end: 
 
 def _put(grid: Grid, plan: Plan, column: Column, grown: Growth, start: float, step: float) -> None:
     """Add up the servers of each group; a step in which none was seen is unknown."""
-    sums: dict[tuple[str, str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for labels, times, values in grown:
-        into = sums[_history_key(plan.objective, labels)]
-        for at, value in zip(times.tolist(), values.tolist(), strict=True):
-            if at > start + step / 2 and not np.isnan(value):
-                into[at] += value
-    for key, counted in sums.items():
-        grid.put(key, column, list(counted), np.array(list(counted.values())))
+        seen = (times > start + step / 2) & ~np.isnan(values)
+        grid.add(_history_key(plan.objective, labels), column, times[seen], values[seen])
 
 
 def _history_key(objective: Objective, labels: Mapping[str, str]) -> tuple[str, str, str]:
