@@ -17,13 +17,13 @@ from triton_exporter.common.duration import duration_between, in_words
 from triton_exporter.common.options import adder, host_and_port, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import CHANGEABLE, Advice, advise
+from triton_slo.advise.advice import CHANGEABLE, advise
 from triton_slo.advise.check import checked_text, compare, read
 from triton_slo.advise.measured import Measured, Promises, read_models, read_promises
 from triton_slo.advise.report import document, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import WARNS, Prometheus
+from triton_slo.prometheus import WARNS
 from tritonwatch import access, files, output
 from tritonwatch.arguments import add_at, add_group_filter, seconds, text_of
 from tritonwatch.objective_files import load
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         for measured in models
         for each in advise(measured, promises.get((measured.model, measured.version), ()), args.changed)
     ]
-    advice.sort(key=_room)
+    advice.sort(key=lambda each: each.order)
     written = json.dumps(document(advice, end), indent=2)
     if args.save:
         try:
@@ -88,11 +88,6 @@ def run(args: argparse.Namespace) -> int:
             raise ProblemsError(output.fault(Path(args.save), error)) from error
     print(written if args.json else "\n\n".join(map(_printable_lines, map(text, advice))))
     return 0
-
-
-def _room(advice: Advice) -> float:
-    room = advice.headroom
-    return math.inf if room is None else room.least or room.most or 0.0
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -185,7 +180,10 @@ def _measured(
     with access.connect(args) as prometheus:
         models = read_models(prometheus, start, end, step, args.model)
         if not models:
-            raise ProblemsError(Problem("", _no_models(prometheus, args)))
+            which = f"model {args.model}" if args.model else "any model"
+            hint = did_you_mean(args.model, access.models(prometheus)) if args.model else ""
+            wrong = f"Prometheus has no counters of {which} in the last {in_words(args.last)}{hint}"
+            raise ProblemsError(Problem("", wrong))
         promises = read_promises(prometheus, objectives, models, start, end, step)
         for warning in prometheus.warnings:
             warn(f"{WARNS}{warning}")
@@ -204,14 +202,6 @@ def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:
             wrong = f"is not an objective{did_you_mean(name, known)}"
             raise ProblemsError(Problem(f"--objective {name}", wrong))
     return tuple(each for each in objectives if not args.objective or each.name in args.objective)
-
-
-def _no_models(prometheus: Prometheus, args: argparse.Namespace) -> str:
-    known = access.models(prometheus)
-    if args.model and args.model not in known:
-        return f"Prometheus has no data of model {args.model}{did_you_mean(args.model, known)}"
-    which = f"model {args.model}" if args.model else "any model"
-    return f"Prometheus has no counters of {which} in the last {in_words(args.last)}"
 
 
 def _changed(text: str) -> dict[str, float]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,6 +83,12 @@ class Advice:
     def headroom(self) -> Range | None:
         """The break rate over the traffic of now."""
         return None if self.breaks is None or self.fit is None else self.breaks.times(1 / self.fit.rate)
+
+    @property
+    def order(self) -> float:
+        """The least room that is known: what advice is sorted by."""
+        room = self.headroom
+        return math.inf if room is None else room.least or room.most or 0.0
 
     @property
     def needs_change(self) -> bool:

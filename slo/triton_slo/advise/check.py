@@ -75,8 +75,8 @@ def compare(advice: Advice, at: float, measured: Measured, good: float | None) -
     if sums.requests < ENOUGH:
         few = f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed"
         return comparison(changed=changed, open=few)
-    played = Played(now.setting(fit.rows), fit.service, steps)
-    predicted, z = played.waits(fit.burst)
+    played = Played(now.setting(fit.rows), steps)
+    predicted, z = played.waits(fit.service, fit.burst)
     one = sums.requests / sums.seconds
     play = Play(fit, promise)
     return comparison(

@@ -24,6 +24,8 @@ LEVELS = 4
 """Rates at which the present is played: the wait at the mean rate is not the mean wait."""
 STRANGE = 0.1
 """A part whose executions take longer or shorter by more than this share is not used."""
+_PLAYED = 5_000
+"""Requests that are played at each of these rates."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
 SHARED_T = 6.0
@@ -79,7 +81,11 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         steps = [replace(step, busy_seconds=step.compute_seconds) for step in steps]
     active = [step for step in steps if step.executions > 0 and step.requests > 0]
     _require_executions(active, target)
-    rows = _rows(total(active))
+    each = total(active).inferences / total(active).requests
+    if abs(each - round(each)) > 0.03 * each or each < 0.5:
+        text = f"requests have {each:.2f} inferences on average: the mix of sizes is not known"
+        raise UnfitError("mixed_batches", text)
+    rows = round(each)
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, target)
     service, slow, fast = _services(kept, rows)
@@ -91,8 +97,8 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     whole, used_whole = total(kept), total(used)
     mean_batch = max(1.0, whole.requests / whole.executions)
     utilization = used_whole.busy_seconds / used_whole.seconds / configuration.instances
-    played = Played(configuration.setting(rows), service, kept)
-    burst, modelled, z = _match_wait(played, _dispersion(used), threshold, utilization > 0.95)
+    played = Played(configuration.setting(rows), kept)
+    burst, modelled, z = played.match((service, slow, fast), _dispersion(used), threshold, utilization > 0.95)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
@@ -137,15 +143,6 @@ def _require_executions(steps: Sequence[Step], target: float) -> None:
             f"{there:.0f} executions in {len(steps)} steps are too few: {needed} in at least 5 steps are needed "
             f"for a target of {target:.4g}, since the configuration last changed",
         )
-
-
-def _rows(whole: Step) -> int:
-    """Return the inferences of a request."""
-    each = whole.inferences / whole.requests
-    if abs(each - round(each)) > 0.03 * each or each < 0.5:
-        text = f"requests have {each:.2f} inferences on average: the mix of sizes is not known"
-        raise UnfitError("mixed_batches", text)
-    return round(each)
 
 
 def _services(steps: Sequence[Step], rows: int) -> tuple[Service, Service, Service]:
@@ -260,79 +257,86 @@ def _servers(steps: Sequence[Step]) -> int:
     for step in steps:
         by_server[step.server].append(step)
     last = max(step.at for step in steps)
-    now = [own for own in by_server.values() if own[-1].at >= last - 2 * own[-1].seconds]
-    rates = {own[0].server: total(own).requests / total(own).seconds for own in now}
-    whole = math.fsum(rates.values())
-    serving = {server: rate for server, rate in rates.items() if rate > 0.01 * whole}
-    busiest = max(serving, key=serving.__getitem__)
-    if serving[busiest] * len(serving) > 1.25 * whole:
-        share = f"{busiest} gets {serving[busiest] / whole:.0%} of the requests of {len(serving)} servers"
-        raise UnfitError("unbalanced", f"{share}: balance them first")
+    now = [total(own) for own in by_server.values() if own[-1].at >= last - 2 * own[-1].seconds]
+    rates = [own.requests / own.seconds for own in now]
+    serving = [rate for rate in rates if rate > 0.01 * sum(rates)]
+    if (share := max(serving) / sum(serving)) * len(serving) > 1.25:
+        text = f"one of {len(serving)} servers gets {share:.0%} of the requests: balance them first"
+        raise UnfitError("unbalanced", text)
     return len(serving)
 
 
 class Played:
     """The mean wait of the present, measured and played, at the rates of its parts."""
 
-    def __init__(self, setting: Setting, service: Service, steps: Sequence[Step]) -> None:
-        self.setting, self.service = setting, service
+    def __init__(self, setting: Setting, steps: Sequence[Step]) -> None:
+        self.setting = setting
         blocks = map(total, _blocks(steps))
         self.blocks = sorted(blocks, key=lambda block: block.requests / block.seconds)
         self.wait = total(self.blocks).queue_seconds / total(self.blocks).requests
 
-    def waits(self, burst: float) -> tuple[float, float]:
+    def waits(self, service: Service, burst: float) -> tuple[float, float]:
         """Return the modelled mean wait, and how many standard errors the measured one is above it."""
         size = math.ceil(len(self.blocks) / LEVELS)
         queued, chance = [], []  # modelled seconds of each block; how far those of a level are off by chance
         for i in range(0, len(self.blocks), size):
-            level = total(self.blocks[i : i + size])
-            traffic = Traffic(level.requests / level.seconds, burst)
-            outcome = simulate(self.setting, self.service, traffic, 5_000)
-            queued += [outcome.mean_wait * block.requests for block in self.blocks[i : i + size]]
+            blocks = self.blocks[i : i + size]
+            requests = total(blocks).requests
+            traffic = Traffic(requests / total(blocks).seconds, burst)
+            outcome = simulate(self.setting, service, traffic, _PLAYED, seed=1 + i)
+            queued += [outcome.mean_wait * block.requests for block in blocks]
             parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
-            chance.append(stdev(parts) * (250 * level.requests) ** 0.5 if len(parts) > 1 else 0.0)
+            # Both what was measured and what is played are samples.
+            scatter = 250**0.5 * stdev(parts) if len(parts) > 1 else 0.0
+            chance.append(scatter * math.hypot(requests**0.5, requests / _PLAYED**0.5))
         requests = total(self.blocks).requests
         modelled = max(1e-9, math.fsum(queued) / requests)
         scale = self.wait / modelled
         off = (block.queue_seconds - scale * each for block, each in zip(self.blocks, queued, strict=True))
         error = math.hypot(*off, *chance) / requests
-        # Neither the simulation, of some thousand requests, nor its inputs are exact.
         return modelled, (self.wait - modelled) / math.hypot(error, 0.05 * modelled)
 
+    def match(
+        self,
+        services: tuple[Service, Service, Service],
+        dispersion: tuple[float, float],
+        threshold: float,
+        saturated: bool,
+    ) -> tuple[float, float, float]:
+        """Return the burst with which the model waits as was measured, the wait with it, and z.
 
-def _match_wait(
-    played: Played, dispersion: tuple[float, float], threshold: float, saturated: bool
-) -> tuple[float, float, float]:
-    """Return the burst with which the model waits as was measured, the wait with it, and z.
-
-    Raises UnfitError where no arrivals that the counts allow explain the wait. While instances are always busy
-    (`saturated`) the queue grows, and how long requests wait depends on when that began.
-    """
-    modelled, z = played.waits(1.0)
-    seen = f"requests wait {measured_text(played.wait)} on average, {measured_text(modelled)} are expected at this rate"
-    # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
-    if z < -LARGE_Z and played.wait < 0.75 * modelled - 0.001 * threshold:
-        raise UnfitError(
-            "paced_clients",
-            f"{seen} (z {z:.1f}): clients wait for answers before they send more, or are paced, so that more "
-            "clients, not a rate, break the objective",
-        )
-    if saturated:
-        return 1.0, modelled, z
-    burst = 1.0
-    too_long = z > LARGE_Z and played.wait - modelled > 0.01 * threshold
-    index, error = dispersion
-    if too_long and index - 2 * error > 1:
-        least, most = 1.0, 2 * (index + 2 * error)
-        while most - least > 0.05 * least:
-            burst = (least + most) / 2
-            modelled, z = played.waits(burst)
-            least, most = (burst, most) if z > 0 else (least, burst)
-    if z > LARGE_Z and played.wait - modelled > 0.1 * threshold:
-        idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request comes"
-        raise UnfitError(
-            "other_delay",
-            f"{seen} (z {z:.1f}), and they do not come in such bursts: something else delays them"
-            + (idle if played.setting.limit else ""),
-        )
-    return burst, modelled, z
+        Raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait. While
+        instances are always busy (`saturated`) the queue grows, and the wait depends on when that began.
+        """
+        service, slow, fast = services
+        burst, (modelled, z) = 1.0, self.waits(service, 1.0)
+        # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
+        if z < -LARGE_Z and self.wait < 0.75 * modelled - 0.001 * threshold:
+            least, least_z = self.waits(fast, 1.0)
+            if least_z < -LARGE_Z:
+                raise UnfitError(
+                    "paced_clients",
+                    f"requests wait {measured_text(self.wait)} on average, and would wait {measured_text(least)} or "
+                    f"more if they came independently (z {least_z:.1f}): clients wait for answers before they send "
+                    "more, or are paced, so that the number of clients, not a rate, breaks the objective",
+                )
+        if saturated:
+            return 1.0, modelled, z
+        index, error = dispersion
+        if z > LARGE_Z and self.wait - modelled > 0.01 * threshold and index - 2 * error > 1:
+            low, high = 1.0, 2 * (index + 2 * error)
+            while high - low > 0.05 * low:
+                burst = (low + high) / 2
+                modelled, z = self.waits(service, burst)
+                low, high = (burst, high) if z > 0 else (low, burst)
+        if z > LARGE_Z and self.wait - modelled > 0.1 * threshold:
+            most, most_z = self.waits(slow, burst)
+            if most_z > LARGE_Z:
+                idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
+                raise UnfitError(
+                    "other_delay",
+                    f"requests wait {measured_text(self.wait)} on average, not {measured_text(most)} or less as "
+                    f"expected (z {most_z:.1f}), and do not come in such bursts: something else delays them"
+                    + (idle if self.setting.limit else ""),
+                )
+        return burst, modelled, z

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 from triton_exporter.catalogue import models, triton
 from triton_slo.advise.simulate import Setting
 from triton_slo.artifact import Options
-from triton_slo.backtest.history import History, NoSeriesError, fetch
+from triton_slo.backtest.history import NoSeriesError, fetch
 from triton_slo.indicators import Latency, Queue
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
@@ -248,30 +249,25 @@ def read_promises(
     promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
     for objective in objectives:
         indicator = objective.indicator
-        if not isinstance(indicator, Latency | Queue) or (
-            isinstance(indicator, Latency) and indicator.gateway
-        ):
+        if not isinstance(indicator, Latency | Queue) or getattr(indicator, "gateway", False):
             continue
-        try:
+        good: dict[tuple[str, str], float] = {}
+        with suppress(NoSeriesError):
             plan = Plan(objective, Options(scrape_interval_seconds=step))
             history = fetch(prometheus, [plan], start, end, step, recorded=False)
-        except NoSeriesError:
-            history = None
-        for measured in models:
-            target, threshold = objective.resolve(measured.model, measured.version) or (0.0, None)
+            since = {
+                (each.model, each.version): min((step.at for step in each.steps), default=math.inf)
+                for each in models
+            }
+            for (_, *key), bad, events in zip(history.keys, history.bad, history.total, strict=True):
+                model, version = key
+                counted = (history.times >= since.get((model, version), math.inf)) & (events > 0)
+                if counted.any():
+                    good[model, version] = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
+        for each in models:
+            target, threshold = objective.resolve(each.model, each.version) or (0.0, None)
             if threshold is not None:
-                good = None if history is None else _good(history, objective.name, measured)
-                promises[measured.model, measured.version].append(
-                    Promise(objective.name, indicator.kind, target, threshold, good)
-                )
+                share = good.get((each.model, each.version))
+                promise = Promise(objective.name, indicator.kind, target, threshold, share)
+                promises[each.model, each.version].append(promise)
     return promises
-
-
-def _good(history: History, slo: str, measured: Measured) -> float | None:
-    key = slo, measured.model, measured.version
-    if key not in history.keys or not measured.steps:
-        return None
-    row, since = history.keys.index(key), min(step.at for step in measured.steps)
-    counted = (history.times >= since) & (history.total[row] > 0)
-    events = float(np.sum(history.total[row][counted]))
-    return 1 - float(np.sum(history.bad[row][counted])) / events if events else None

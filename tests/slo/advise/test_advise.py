@@ -90,7 +90,7 @@ def test_a_model_that_was_just_begun_to_be_scraped_is_unknown(
     [
         (["--if", "instance=2"], 2, "'instance' is not one of"),
         (["--if", "instances=0"], 2, "is not a number of 1 or more"),
-        (["--model", "n"], 1, "Prometheus has no data of model n"),
+        (["--model", "n"], 1, "Prometheus has no counters of model n in the last 1h"),
         (["--objective", "wait"], 2, "--objective wait: is not an objective; did you mean waits?"),
         (["--check", "nowhere.json"], 2, "nowhere.json: No such file"),
         (["--check", "a", "--save", "b"], 2, "leave out --save"),

@@ -195,6 +195,16 @@ def test_a_heavy_tail_is_an_upper_limit() -> None:
     assert advice.needs_change
 
 
+def test_a_heavy_tail_is_no_closed_loop() -> None:
+    """Its mean wait, and its variation, are off by chance in 25 minutes; that is no reason to suspect the clients."""
+    steps = tuple(Made(varying(0.012, cv2=2.5)).steps(poisson(15, 1500)))
+    [advice] = advise(
+        Measured("m", "1", ALONE, steps), [Promise("fast", "latency", 0.95, 0.15)], changes=False
+    )
+
+    assert "unseen_tail" == advice.unknown
+
+
 def test_an_upper_limit_is_not_below_traffic_that_is_served_well() -> None:
     """One of 200 executions takes 50 ms, not 1: 99 % are in time at 15 requests/s, which a gamma distribution excludes."""
     chance = random.Random(3)
