@@ -75,7 +75,7 @@ LONGEST_FILES = (
     "slo/rules/test_rules_played.py",
     "exporters/distribution/test_decomposition.py",
     "compose/test_mounted_stack.py",
-    "compose/test_soak.py",
+    "compose/web/test_web_pages.py",
 )
 """Files that take half a minute or more in `make test`. They begin first: the last one to end would run alone."""
 

@@ -74,6 +74,7 @@ def running() -> Parts:
     return {part for requirement in wanted if _applies(requirement) for part in _installed(requirement, seen)}
 
 
+@pytest.mark.thorough  # of a release, and the slowest of our tools
 def test_the_bill_of_materials_names_what_runs(running: Parts, tmp_path: Path) -> None:
     """Every package of an installation, pulled in by others too, is in the bill with its version."""
     assert {"requests", "pydantic-core", "slack-sdk", "grpcio"} <= {name for name, _ in running}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 DEVICES: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 900}},
@@ -77,6 +77,7 @@ class BrowserPage:
 def running_chromium() -> Iterator[Browser]:
     """Run Chromium."""
     executable = chromium()
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         # Root, as in a container, has no sandbox.
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
@@ -91,6 +92,7 @@ def page_on(browser: Browser, device: str = "light", **more: Any) -> Iterator[Br
     """Open a window of one of `DEVICES`."""
     context = browser.new_context(**DEVICES[device], **more)
     # Our pages load themselves again every 15 seconds: on a slow machine in the midst of a test.
+    context.set_default_timeout(120_000)
     context.add_init_script("window.setInterval = () => 0")
     shown = BrowserPage(context.new_page())
     shown.page.on("console", lambda message: shown.complaints.append(message.text))

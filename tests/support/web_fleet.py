@@ -163,7 +163,7 @@ def pages(
     prometheus: str, *, objectives: Path | None = None, every: float = 15.0
 ) -> Iterator[tuple[str, PrometheusReader]]:
     """Serve the pages over a Prometheus; yield their address and their reader."""
-    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+    with Prometheus(Access(prometheus, timeout_seconds=60)) as client:
         reader = PrometheusReader(client, every)
         sources = Sources(reader, ObjectiveFiles(objectives), addresses=Addresses(prometheus))
         with served(sources) as url:

@@ -68,14 +68,14 @@ def test_a_page_is_made_once_for_all_viewers(prometheus: str, monkeypatch: pytes
         return page(site, request, *more, **named)
 
     monkeypatch.setattr(Site, "page", counting)
-    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+    with Prometheus(Access(prometheus, timeout_seconds=60)) as client:
         sources = Sources(PrometheusReader(client, 15.0))
         with web_fleet.served(sources, keep_seconds=60.0) as url:
-            assert 200 == requests.head(f"{url}/", timeout=10).status_code
-            first, second = (requests.get(f"{url}/", timeout=10).text for _ in range(2))
-            other = requests.get(f"{url}/?slo=latency", timeout=10).text
+            assert 200 == requests.head(f"{url}/", timeout=60).status_code
+            first, second = (requests.get(f"{url}/", timeout=60).text for _ in range(2))
+            other = requests.get(f"{url}/?slo=latency", timeout=60).text
             for _ in range(2):
-                assert 404 == requests.get(f"{url}/objective?slo=none", timeout=10).status_code
+                assert 404 == requests.get(f"{url}/objective?slo=none", timeout=60).status_code
 
     assert "</html>" in first
     assert first == second != other
@@ -84,7 +84,7 @@ def test_a_page_is_made_once_for_all_viewers(prometheus: str, monkeypatch: pytes
 
 
 def _shown(site: str, path: str) -> str:
-    response = requests.get(site + path, timeout=10)
+    response = requests.get(site + path, timeout=60)
     assert 200 == response.status_code, response.text
     return response.text
 
@@ -102,7 +102,7 @@ def test_the_overview_and_status_agree(
         shown += states(_shown(site, f"/?page={number}&at={end}"))
 
     assert [row["state"] for row in expected["group_statuses"]] == shown
-    assert expected == requests.get(f"{site}/api/status?at={end}", timeout=10).json()
+    assert expected == requests.get(f"{site}/api/status?at={end}", timeout=60).json()
 
 
 @pytest.mark.real
@@ -171,7 +171,7 @@ def test_hostile_model_names_are_text(site: str) -> None:
     assert "<script>alert" not in page
     assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
     [link] = re.findall(r'<th scope="row"[^>]*><a href="([^"]*)"', page)
-    assert "7*7" in requests.get(site + html.unescape(link), timeout=10).text
+    assert "7*7" in requests.get(site + html.unescape(link), timeout=60).text
 
 
 @pytest.mark.real
@@ -205,7 +205,7 @@ def test_without_prometheus_the_last_state_stays_under_a_banner(end: float, tmp_
         assert before == states(page)
         assert "is not reachable" in page
         assert "last known state" in page
-        assert 503 == requests.get(f"{url}/api/status", timeout=10).status_code
+        assert 503 == requests.get(f"{url}/api/status", timeout=60).status_code
         assert "90.0%" in detail
         assert "90.0%" in _shown(url, path)
 
@@ -218,8 +218,8 @@ def test_a_prometheus_that_never_answered_is_a_banner_and_not_an_empty_fleet() -
 
         assert "Nothing has been read yet" in page
         assert "has recorded no objective" not in page
-        assert 503 == requests.get(f"{url}/api/status", timeout=10).status_code
-        assert 503 == requests.get(f"{url}/objective?slo=x", timeout=10).status_code
+        assert 503 == requests.get(f"{url}/api/status", timeout=60).status_code
+        assert 503 == requests.get(f"{url}/objective?slo=x", timeout=60).status_code
 
 
 @pytest.mark.real
@@ -227,7 +227,7 @@ def test_an_error_of_the_page_is_a_page_with_the_way_back(monkeypatch: pytest.Mo
     """The response is 500, with the menu, and names where the reason is."""
     monkeypatch.setattr(Site, "status", _failing)
     with web_fleet.pages("http://127.0.0.1:1") as (url, _):
-        response = requests.get(url, timeout=10)
+        response = requests.get(url, timeout=60)
 
     assert 500 == response.status_code
     assert "The log of tritonwatch web has the reason" in web_fleet.text_of(response.text).replace("`", "")
@@ -245,7 +245,7 @@ def test_no_page_allows_a_script_or_a_style_of_its_own(site: str) -> None:
         "/static/site.css",
     ]
     for path in paths:
-        response = requests.get(site + path, timeout=10)
+        response = requests.get(site + path, timeout=60)
 
         assert "default-src 'none'" in response.headers["Content-Security-Policy"]
         assert "unsafe" not in response.headers["Content-Security-Policy"]
@@ -268,7 +268,7 @@ def test_the_pages_have_the_tls_and_the_users_of_the_web_configuration(tmp_path:
         ) as url,
     ):
         codes = [
-            requests.get(url + path, auth=auth, verify=ca, timeout=10).status_code
+            requests.get(url + path, auth=auth, verify=ca, timeout=60).status_code
             for path in ("/", "/static/site.css")
             for auth in (None, ("ops", "wrong"), ("ops", "correct horse"))
         ]

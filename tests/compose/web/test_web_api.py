@@ -34,7 +34,7 @@ def site() -> Iterator[str]:
 
 
 def answered(site: str, path: str) -> requests.Response:
-    return requests.get(site + path, timeout=10)
+    return requests.get(site + path, timeout=60)
 
 
 TIME = "is not a time; write 2026-05-01T09:30Z or Unix seconds"
@@ -123,7 +123,7 @@ def test_an_unknown_parameter_is_not_ignored(site: str, path: str, words: str) -
 )
 def test_every_error_of_the_api_is_json(site: str, method: str, path: str, code: int, words: str) -> None:
     """Unknown addresses and methods are included."""
-    answer = requests.request(method, site + path, timeout=10)
+    answer = requests.request(method, site + path, timeout=60)
 
     assert code == answer.status_code
     assert "application/json" == answer.headers["Content-Type"]
@@ -175,7 +175,7 @@ def partial(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     with history.serve(text, folder, flags=web_fleet.LOOKBACK) as url:
 
         def marked(request: loopback.Handler) -> None:
-            answer = requests.get(url + request.path, timeout=10)
+            answer = requests.get(url + request.path, timeout=60)
             request.reply(answer.content.replace(b"{", b'{"isPartial":true,', 1), answer.status_code)
 
         with loopback.answering(marked) as proxy:

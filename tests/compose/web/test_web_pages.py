@@ -129,7 +129,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def _pages(prometheus: str, bridge: Path | BridgeAddress | None = None, every: float = 15.0) -> Iterator[str]:
-    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+    with Prometheus(Access(prometheus, timeout_seconds=60)) as client:
         files = ObjectiveFiles(ROOT / "slo" / "objectives")
         with web_fleet.served(Sources(PrometheusReader(client, every), files, bridge_data=bridge)) as url:
             yield url
@@ -142,7 +142,7 @@ def site(prometheus: str, bridge: Path) -> Iterator[str]:
 
 
 def _answered(site: str, path: str, **parameters: object) -> requests.Response:
-    return requests.get(site + path, params={"at": END, **parameters}, timeout=20)
+    return requests.get(site + path, params={"at": END, **parameters}, timeout=60)
 
 
 def _shown(site: str, path: str, **parameters: object) -> str:
@@ -277,7 +277,7 @@ def test_incidents_are_those_of_the_bridge(
     assert 0 == main(["incidents", "--data", str(bridge), "--last", "3650d", "--json"])
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    assert printed == requests.get(f"{site}/api/incidents", timeout=10).json()
+    assert printed == requests.get(f"{site}/api/incidents", timeout=60).json()
     page = _shown(site, "/incidents", last="30d")
     for shown in printed:
         assert f"/incident?id={shown['incident']}" in html.unescape(page)
@@ -512,7 +512,7 @@ def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, 
         counts = []
         for _ in range(3):
             before = web_fleet.queries(prometheus)
-            assert 200 == requests.get(f"{url}{path}&at={END}", timeout=20).status_code
+            assert 200 == requests.get(f"{url}{path}&at={END}", timeout=60).status_code
             counts.append(web_fleet.queries(prometheus) - before)
 
     assert counts[0] <= 12
@@ -523,7 +523,7 @@ def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, 
 def test_without_prometheus_nothing_is_claimed(path: str) -> None:
     """A banner, and no sentence that calls something missing that could not be read."""
     with _pages("http://127.0.0.1:9") as url:
-        text = text_of(requests.get(f"{url}{path}", timeout=20).text)
+        text = text_of(requests.get(f"{url}{path}", timeout=60).text)
 
     assert "is not reachable" in text
     assert "Nothing has been read yet" in text

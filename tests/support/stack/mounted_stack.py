@@ -89,7 +89,7 @@ class MountedStack:
 
     def get(self, service: str, path: str, *, login: bool = True) -> requests.Response:
         """Ask a service, as the stack's user or as nobody."""
-        return requests.get(self.url(service) + path, auth=_LOGIN if login else None, timeout=5)
+        return requests.get(self.url(service) + path, auth=_LOGIN if login else None, timeout=60)
 
     def own_command(self, service: str) -> list[str]:
         """Return the arguments of one of our own services, with paths and ports of this machine."""
@@ -132,7 +132,7 @@ class MountedStack:
         words = [self.moved(word).replace("$$", "$") for word in words]
         command = ["sh", "-c", *words] if how == "CMD-SHELL" else words
         command = [sys.executable, *command[1:]] if command[0] == "python" else command
-        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
 
     def moved(self, text: str) -> str:
         """Return a container's text with the paths, names and ports of this machine."""
