@@ -1,15 +1,18 @@
 """Test objectives of ensembles, and of a model that calls another (BLS), against what clients saw.
 
 A real Triton, the exporter, Prometheus with the rules. Clients wait most of their time for the second step of the
-ensemble `pipe`, which others call directly, or of `line`, which nobody else calls; every fifth request to the ensemble `broken` fails at its second step.
+ensemble `pipe`, which others call directly, or of `line`, which nobody else calls; every fifth request to the ensemble
+`broken` fails at its second step. One exporter has Triton's counters alone, another one a trace of every request too.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -40,7 +43,7 @@ objectives:
   - {name: fleet, target: 99%, group_by: [], indicator: errors}
 """
 PARSED = read([("o.yaml", OBJECTIVES)]).objectives
-STEP_SECONDS = 0.25
+STEP_SECONDS = 0.5
 """Long beside what a busy machine adds to a request."""
 SECONDS = 20.0
 BROKEN = 50
@@ -55,16 +58,17 @@ _CALLS = """\
 
 @dataclass(frozen=True)
 class Stage:
-    """The address of Prometheus, the seconds of each request by model, and the statuses that `broken` answered."""
+    """The address of Prometheus and when it had all answers, the seconds of each request by model, and the statuses that `broken` answered."""
 
     url: str
-    took: dict[str, list[float]] = field(default_factory=dict)
-    broken: list[int] = field(default_factory=list)
+    at: float
+    took: Mapping[str, Sequence[float]]
+    broken: Sequence[int]
 
     def causes(self, model: str) -> dict[str, float]:
         with Prometheus(Access(self.url)) as prometheus:
             causes = prometheus.instant(
-                f'{names.CAUSE_SHARE}{{model="{model}", {names.INDICATOR}="latency"}}'
+                f'{names.CAUSE_SHARE}{{model="{model}", {names.INDICATOR}="latency"}}', self.at
             )
         return {sample.labels[names.CAUSE]: sample.value for sample in causes}
 
@@ -74,9 +78,9 @@ class Stage:
         return (took - STEP_SECONDS) / took
 
 
-@pytest.fixture(scope="module", params=["counters", "traces"])
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Yield what was measured, from Triton's counters alone, or with a trace of every request."""
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Stage]]:
+    """Yield what was measured of one load: from Triton's counters alone, and with a trace of every request."""
     directory = tmp_path_factory.mktemp("composed")
     repository = Repository(directory / "models")
     repository.model("quick")
@@ -90,7 +94,6 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     caller = repository.model("caller") / "1" / "model.py"
     caller.write_text(caller.read_text().replace("        inputs = [pb", _CALLS))
     [port] = free_ports(1)
-    traced = request.param == "traces"
     arguments = (
         "--trace-config=mode=opentelemetry",
         f"--trace-config=opentelemetry,url=http://127.0.0.1:{port}/v1/traces",
@@ -99,47 +102,70 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
     options = Options(scrape_interval_seconds=1, time_scale=1 / 60)
     rules = {each.name: each.text for each in artifacts(PARSED, options) if each.part == "rules"}
-    with (
-        live_triton(repository.path, directory, arguments=arguments if traced else ()) as server,
-        exporting(
-            server.http_url, server.metrics_url, otlp_listen=f"127.0.0.1:{port}" if traced else None
-        ) as exporter,
-        history.serve("", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")) as url,
-    ):
-        exporter.wait(lambda page: page.value(state.MODEL_READY, model="broken", version="1"))
-        with Prometheus(Access(url)) as prometheus:
-            eventually(lambda: prometheus.instant(str(models.ENSEMBLE_STEP)), "no steps")
-            counted = f'{names.COUNTER}{{{names.SLO}="errors", model="broken", {names.EVENT}="total"}}'
-            eventually(lambda: prometheus.instant(counted), "nothing is counted")
-            shown = Stage(url)
-            _load(server, shown)
-            eventually(
-                lambda: prometheus.instant(f"{counted} >= {BROKEN}"), lambda: str(prometheus.instant(counted))
+    with live_triton(repository.path, directory, arguments=arguments) as server, ExitStack() as stack:
+        run = stack.enter_context
+        urls = {}
+        for name, listens in {"counters": None, "traces": f"127.0.0.1:{port}"}.items():
+            exporter = run(exporting(server.http_url, server.metrics_url, otlp_listen=listens))
+            exporter.wait(lambda page: page.value(state.MODEL_READY, model="broken", version="1"))
+            address = exporter.url.removeprefix("http://")
+            urls[name] = run(history.serve("", directory / name, rules=rules, scrape=address))
+        counted = f'{names.COUNTER}{{{names.SLO}="errors", model="broken", {names.EVENT}="total"}}'
+        asked = {name: run(Prometheus(Access(url))) for name, url in urls.items()}
+        for prometheus in asked.values():
+            eventually(partial(prometheus.instant, str(models.ENSEMBLE_STEP)), "no steps")
+            eventually(partial(prometheus.instant, counted), "nothing is counted")
+        took, broken = _load(server)
+        wanted = [f"{counted} >= {BROKEN}", f'{names.COUNTER}{{model="line"}}']
+        wanted += [_cause("line", "queue of lone"), f'{names.COUNTER}{{model="caller"}}']
+        wanted += [f"absent({_cause('line', 'compute_infer')})"]
+
+        def complete(prometheus: Prometheus, *queries: str) -> float:
+            """Return the present if it has all: on a busy machine scrapes are missed, and leave gaps."""
+            now = time.time()
+            return now if all(prometheus.instant(query, now) for query in queries) else 0.0
+
+        time.sleep(3)
+        traced = [_cause("pipe", "queue of my_rerank"), _cause("caller", "queue of my_rerank")]
+        more = {"counters": [_cause("caller", "compute_infer")], "traces": traced}
+        yield {
+            name: Stage(
+                urls[name],
+                eventually(partial(complete, prometheus, *wanted, *more[name]), f"{name}: not all is there"),
+                took,
+                broken,
             )
-            if traced:
-                query = f'{names.CAUSE_SHARE}{{model="caller", {names.CAUSE}=~".* of my_rerank"}}'
-                eventually(lambda: prometheus.instant(query), "no trace of a call")
-            time.sleep(3)
-        yield shown
+            for name, prometheus in asked.items()
+        }
 
 
-def _load(server: TritonServer, stage: Stage) -> None:
+def _cause(model: str, cause: str) -> str:
+    return f'{names.CAUSE_SHARE}{{model="{model}", {names.INDICATOR}="latency", {names.CAUSE}="{cause}"}}'
+
+
+@pytest.fixture(params=["counters", "traces"])
+def stage(request: pytest.FixtureRequest, stages: Mapping[str, Stage]) -> Stage:
+    return stages[request.param]
+
+
+def _load(server: TritonServer) -> tuple[dict[str, list[float]], list[int]]:
     """Send for some seconds: six clients of an ensemble, and one of a second step, two of the caller."""
-    ends = time.monotonic() + SECONDS
+    ends, seconds = time.monotonic() + SECONDS, dict[str, list[float]]()
 
     def call(model: str) -> None:
         while time.monotonic() < ends:
             began = time.monotonic()
             assert 200 == infer(server, model)
-            stage.took.setdefault(model, []).append(time.monotonic() - began)
+            seconds.setdefault(model, []).append(time.monotonic() - began)
 
     clients = {"pipe": 6, "my_rerank": 1, "caller": 2, "line": 6}
     threads = [threading.Thread(target=call, args=(m,)) for m, count in clients.items() for _ in range(count)]
     for thread in threads:
         thread.start()
-    stage.broken.extend(infer(server, "broken") for _ in range(BROKEN))
+    statuses = [infer(server, "broken") for _ in range(BROKEN)]
     for thread in threads:
         thread.join()
+    return seconds, statuses
 
 
 @pytest.mark.parametrize(
@@ -179,7 +205,7 @@ def test_the_budget_of_a_calling_model_is_split_by_call(stage: Stage, request: p
 def test_a_failed_request_to_an_ensemble_counts_once(stage: Stage) -> None:
     """Every fifth failed, as the clients saw: Triton's own counter says twice as many."""
     with Prometheus(Access(stage.url)) as prometheus:
-        samples = prometheus.instant(f'{names.COUNTER}{{{names.SLO}="errors", model="broken"}}')
+        samples = prometheus.instant(f'{names.COUNTER}{{{names.SLO}="errors", model="broken"}}', stage.at)
     counted = {sample.labels[names.EVENT]: sample.value for sample in samples}
     failed = BROKEN - stage.broken.count(200)
 
@@ -189,7 +215,7 @@ def test_a_failed_request_to_an_ensemble_counts_once(stage: Stage) -> None:
 
 def test_status_names_the_step(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """The cause is in the words of the page, with the model's own name."""
-    assert 0 == main(["status", "--prometheus", stage.url, "--model", "line"])
+    assert 0 == main(["status", "--prometheus", stage.url, "--model", "line", "--at", str(int(stage.at))])
 
     assert "queue of lone" in " ".join(capsys.readouterr().out.split())
 

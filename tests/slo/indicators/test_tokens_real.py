@@ -6,7 +6,7 @@ Of ten requests to each model one has a slow first token, one slow tokens, and o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from support.exporter import exporting
 from support.language_model import Seen, generate, write_language_model
 from support.panels import MODELS, Grafana
 from support.promtool import evaluated
-from support.tools import prometheuses, promtools
+from support.tools import newest, prometheuses, promtools
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import Metric, llm, state
@@ -34,33 +34,34 @@ pytestmark = pytest.mark.real
 
 OBJECTIVES = """
 objectives:
-  - {name: ttft, target: 90%, indicator: {kind: first_token, threshold: 500ms}}
-  - {name: itl, target: 90%, indicator: {kind: inter_token, threshold: 250ms}}
-  - {name: end, target: 90%, indicator: {kind: end_to_end, threshold: 2500ms}}
-  - {name: old, target: 90%, indicator: {kind: first_response, engine: vllm, threshold: 500ms}}
+  - {name: ttft, target: 90%, indicator: {kind: first_token, threshold: 2500ms}}
+  - {name: itl, target: 90%, indicator: {kind: inter_token, threshold: 500ms}}
+  - {name: end, target: 90%, indicator: {kind: end_to_end, threshold: 5s}}
+  - {name: old, target: 90%, indicator: {kind: first_response, engine: vllm, threshold: 2500ms}}
   - name: goodput
     target: 90%
-    indicator: {kind: goodput, first_token: 500ms, inter_token: 250ms, end_to_end: 2500ms}
+    indicator: {kind: goodput, first_token: 2500ms, inter_token: 500ms, end_to_end: 5s}
 """
 PARSED = read([("o.yaml", OBJECTIVES)]).objectives
 OPTIONS = Options(scrape_interval_seconds=1, time_scale=1 / 60)
 TOKENS = 5
-FAST, SLOW_FIRST, SLOW_TOKENS, SLOW = (0.02, 0.01), (0.9, 0.01), (0.02, 0.4), (1.5, 0.4)
-LOAD = (*[FAST] * 7, SLOW_FIRST, SLOW_TOKENS, SLOW)
+FAST, SLOW_FIRST, SLOW_TOKENS, SLOW = (0.02, 0.01), (3.0, 0.01), (0.02, 0.8), (4.0, 0.8)
+"""Seconds to the first token and between tokens, far from the limits: a busy machine adds half a second."""
 ENGINES = ("head", "v1", "trtllm-serve", "nim", "trtllm")
+
+
+Measured = tuple[str, Mapping[str, Sequence[Seen]]]
+"""The address of a Prometheus that saw all requests, and what the clients of each engine saw."""
 
 
 def missed(seen: Seen) -> bool:
     """Return whether the client of a request waited longer than any limit."""
     mean = sum(seen.gaps) / len(seen.gaps)
-    return seen.first > 0.5 or mean > 0.25 or seen.end > 2.5
+    return seen.first > 2.5 or mean > 0.5 or seen.end > 5
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
-def measured(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, list[Seen]]]:
-    """Yield the address of a Prometheus that saw all requests, and what the clients of `v1` saw."""
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
+def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     directory = tmp_path_factory.mktemp("tokens")
     for engine in ENGINES:
         write_language_model(directory / "models", engine, engine)
@@ -78,20 +79,24 @@ def measured(
             server=request.param,
         ) as url,
         Prometheus(Access(url)) as prometheus,
-        ThreadPoolExecutor(10) as pool,
+        ThreadPoolExecutor(3 * len(ENGINES)) as pool,
     ):
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="v1", version="1"))
         counted = f'count({names.COUNTER}{{{names.SLO}="end"}}) >= 8'
         eventually(lambda: prometheus.instant(counted), "nothing is counted")
-        for engine in ENGINES:
-            seen = [
-                each.result() for each in [pool.submit(generate, server, engine, *t, TOKENS) for t in LOAD]
+        slow = {
+            engine: [
+                pool.submit(generate, server, engine, *times, TOKENS)
+                for times in (SLOW_FIRST, SLOW_TOKENS, SLOW)
             ]
-            if engine == "v1":
-                of_clients = seen
+            for engine in ENGINES
+        }
+        # One after the other: many at once would be slow on a busy machine.
+        fast = {engine: [generate(server, engine, *FAST, TOKENS) for _ in range(7)] for engine in ENGINES}
+        seen = {engine: fast[engine] + [each.result() for each in slow[engine]] for engine in ENGINES}
         done = f'count({names.COUNTER}{{{names.SLO}=~"end|goodput", {names.EVENT}="total"}} == 10) >= 6'
         eventually(lambda: prometheus.instant(done), "not all is counted")
-        yield url, of_clients
+        yield url, seen
 
 
 def counts(url: str, slo: str) -> dict[str, tuple[float, float]]:
@@ -102,74 +107,100 @@ def counts(url: str, slo: str) -> dict[str, tuple[float, float]]:
     return {model: (found[model, names.ERROR], found[model, names.TOTAL]) for model, _ in found}
 
 
+def assert_counted(
+    measured: Measured, slo: str, slow: Callable[[Seen], int], *of: tuple[str, int, int]
+) -> None:
+    """Of each engine all events are counted, and as failures at least those that were made slow.
+
+    Of a busy machine others are slow, too: at most as many as the clients saw.
+    """
+    url, seen = measured
+    totals = {engine: total for engine, _, total in of}
+
+    def complete() -> dict[str, tuple[float, float]]:
+        found = counts(url, slo)
+        return found if totals == {model: total for model, (_, total) in found.items()} else {}
+
+    found = eventually(complete, lambda: str(counts(url, slo)))
+    for engine, least, _ in of:
+        assert least <= found[engine][0] <= sum(map(slow, seen[engine])), (engine, found)
+
+
 @pytest.mark.parametrize("slo", ["ttft", "old"])
-def test_first_tokens_are_counted_for_every_engine(measured: tuple[str, list[Seen]], slo: str) -> None:
+def test_first_tokens_are_counted_for_every_engine(measured: Measured, slo: str) -> None:
     """Two of ten were slow; TensorRT-LLM in Triton 2.51 exports no first tokens."""
-    url, seen = measured
-
-    assert 2 == sum(each.first > 0.5 for each in seen)
-    assert dict.fromkeys(("head", "v1", "trtllm-serve", "nim"), (2, 10)) == counts(url, slo)
+    engines = ("head", "v1", "trtllm-serve", "nim")
+    assert_counted(measured, slo, lambda seen: seen.first > 2.5, *((engine, 2, 10) for engine in engines))
 
 
-def test_each_further_token_is_an_event(measured: tuple[str, list[Seen]]) -> None:
+def test_each_further_token_is_an_event(measured: Measured) -> None:
     """Two of ten answers had four slow gaps; trtllm-serve counts the mean of an answer once."""
-    url, seen = measured
-
-    assert 8 == sum(gap > 0.25 for each in seen for gap in each.gaps)
-    assert dict.fromkeys(("head", "v1", "nim"), (8, 40)) | {"trtllm-serve": (2, 10)} == counts(url, "itl")
-
-
-def test_ends_are_counted(measured: tuple[str, list[Seen]]) -> None:
-    """One answer of ten took longer than 2.5 s."""
-    url, seen = measured
-
-    assert 1 == sum(each.end > 2.5 for each in seen)
-    assert dict.fromkeys(("head", "v1", "trtllm-serve", "nim"), (1, 10)) == counts(url, "end")
+    assert_counted(
+        measured,
+        "itl",
+        lambda seen: sum(gap > 0.5 for gap in seen.gaps),
+        *(("head", 8, 40), ("v1", 8, 40), ("nim", 8, 40), ("trtllm-serve", 2, 10)),
+    )
 
 
-def test_goodput_is_bounded_on_both_sides(measured: tuple[str, list[Seen]]) -> None:
+def test_ends_are_counted(measured: Measured) -> None:
+    """One answer of ten took longer than 5 s."""
+    engines = ("head", "v1", "trtllm-serve", "nim")
+    assert_counted(measured, "end", lambda seen: seen.end > 5, *((engine, 1, 10) for engine in engines))
+
+
+def test_goodput_is_bounded_on_both_sides(measured: Measured) -> None:
     """Three of ten clients missed a limit: no more than are counted, and no less than the stated error leaves."""
     url, seen = measured
     [goodput] = [objective for objective in PARSED if objective.name == "goodput"]
     doubt = Plan(goodput, OPTIONS).measure.stated_error
     assert doubt is not None
     with Prometheus(Access(url)) as prometheus:
-        errors = {sample.labels["model"]: sample.value for sample in prometheus.instant(doubt("10m"))}
-    failed, total = counts(url, "goodput")["v1"]
-    least = failed / total - errors["v1"]
 
-    assert {"v1": (5, 10), "trtllm-serve": (5, 10)} == counts(url, "goodput")
-    assert 0.3 == sum(map(missed, seen)) / len(seen)
-    assert 0.2 == pytest.approx(least)
+        def error() -> list[float]:
+            return [
+                sample.value for sample in prometheus.instant(doubt("10m")) if sample.labels["model"] == "v1"
+            ]
+
+        [uncertain] = eventually(error, "no stated error")
+    found = eventually(lambda: counts(url, "goodput"), "no counts of goodput")
+    failed, total = found["v1"]
+
+    assert {"v1", "trtllm-serve"} == found.keys()
+    assert 5 <= failed
+    assert 10 == total
+    assert (
+        0.2 <= round(failed / total - uncertain, 6) <= sum(map(missed, seen["v1"])) / total <= failed / total
+    )
 
 
 @pytest.mark.parametrize("model", ["head", "v1", "nim"])
-def test_the_first_screen_of_the_board_shows_what_clients_saw(
-    measured: tuple[str, list[Seen]], model: str
-) -> None:
+def test_the_first_screen_of_the_board_shows_what_clients_saw(measured: Measured, model: str) -> None:
     """First token, further tokens, tokens per second and cache, of any engine; vLLM in Triton shows no cache."""
     url, seen = measured
-    view = Grafana(url, int(time.time()), 300, 150, 75).open(MODELS["triton-model"], {"model": model})
+    titles = ["First token, p95", "Further tokens, p95", "Tokens per second", "KV cache"]
 
-    def shown(title: str) -> float | None:
-        [answer] = view.panel(title)
-        return answer.last()[0] if answer.series else None
+    def screen() -> list[float | None]:
+        view = Grafana(url, int(time.time()), 300, 150, 75).open(MODELS["triton-model"], {"model": model})
+        answers = [view.panel(title)[0] for title in titles]
+        return [answer.last()[0] if answer.series else None for answer in answers]
 
-    slowest = sorted(each.first for each in seen)[-1]
-    first, further, pace = map(shown, ("First token, p95", "Further tokens, p95", "Tokens per second"))
+    # A scrape that a busy machine misses leaves a gap.
+    there = 3 if model == "head" else 4
+    first, further, pace, cache = eventually(
+        lambda: shown if None not in (shown := screen())[:there] else [], lambda: str(screen())
+    )
+    assert 2.5 < max(each.first for each in seen[model])
     assert first is not None
     assert further is not None
     assert pace is not None
-    assert 0.5 < slowest
-    assert 0.5 < first <= 2.5
-    assert 0.25 < further <= 0.5
+    assert 2.5 < first <= 5
+    assert 0.5 < further <= 1
     assert pace > 0
-    assert (None if model == "head" else 0) == shown("KV cache")
+    assert (None if model == "head" else 0) == cache
 
 
-def test_status_says_what_an_engine_lacks(
-    measured: tuple[str, list[Seen]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_says_what_an_engine_lacks(measured: Measured, capsys: pytest.CaptureFixture[str]) -> None:
     """Triton's vLLM backend has no means of requests, and TensorRT-LLM none of these times."""
     url, _ = measured
 
@@ -207,7 +238,7 @@ def test_a_page_needs_a_burn_that_is_certain(
     text = OBJECTIVES.replace("90%", "99%")
     [goodput] = [each for each in read([("o.yaml", text)]).objectives if each.name == "goodput"]
     [rules] = [each.text for each in artifacts([goodput], Options()) if each.name == "slo-goodput.yml"]
-    metrics = ((llm.FIRST_TOKEN, "0.5"), (llm.REQUEST_INTER_TOKEN, "0.25"), (llm.E2E, "2.5"))
+    metrics = ((llm.FIRST_TOKEN, "2.5"), (llm.REQUEST_INTER_TOKEN, "0.5"), (llm.E2E, "5"))
     there: dict[str, str] = {}
     for (metric, bound), good in zip(metrics, within, strict=True):
         there |= _histogram(metric, bound, good)
