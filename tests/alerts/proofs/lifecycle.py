@@ -185,10 +185,10 @@ MODELS = (
     ),
     fires(
         "TritonModelNotReadyProlonged",
-        "goes on until the restarted exporter's own date is ten minutes old",
+        "counts from the restarted exporter's own date once that is ten minutes old",
         _RESTARTED,
-        "16m",
-        Fires(VERSION, "14m 30s"),
+        "16m15s",
+        Fires(VERSION, "10m 15s"),
     ),
     boundary(
         "TritonModelNotReadyProlonged",
