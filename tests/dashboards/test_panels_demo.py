@@ -164,13 +164,21 @@ def _stated(asked: set[Query]) -> dict[Query, str]:
     return reasons
 
 
-def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
-    """Each query finds something for at least one model, or it is stated why not; no reason is idle."""
-    asked = {query for query, _, _ in _queries(views)}
-    empty = asked - {query for query, _, answer in _queries(views) if answer.series}
-    stated = {query for query in _stated(asked) if query[1] not in MATURING}
+def test_no_query_is_empty_without_a_reason(grafana: Grafana, views: tuple[View, ...]) -> None:
+    """Each query finds something for at least one model at some moment of the demo, or it is stated why not.
 
-    assert stated == {query for query in empty if query[1] not in MATURING}
+    A table asks for one moment only, and on a busy machine no scrape may have succeeded in the seconds before it.
+    """
+    found = {query for query, _, answer in _queries(views) if answer.series}
+    empty = {query for query, _, _ in _queries(views)} - found
+    for view in views:
+        for query, panel, answer in _queries([view]):
+            if query in empty - found and answer.target["instant"]:
+                during = grafana.ask(panel, answer.target | {"instant": False}, view.chosen)
+                found |= {query} if during.series else set()
+
+    unexplained = empty - found - _stated({query for query, _, _ in _queries(views)}).keys()
+    assert [] == sorted(query for query in unexplained if query[1] not in MATURING)
 
 
 def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:
