@@ -10,7 +10,7 @@ from pathlib import Path
 
 import requests
 
-from support.exporter import RunningExporter, ScrapedPage
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
 from support.repository import Repository
 from support.waiting import eventually
@@ -57,6 +57,16 @@ def api_of(server: TritonServer, transport: str) -> str:
     return server.http_url if transport == "http" else f"grpc://{server.address}:{server.ports.grpc}"
 
 
+@contextmanager
+def over_both(server: TritonServer) -> Iterator[tuple[RunningExporter, RunningExporter]]:
+    """Run an exporter that reads the API over HTTP, and one that reads it over gRPC."""
+    with (
+        exporting(server.http_url, server.metrics_url) as http,
+        exporting(api_of(server, "grpc"), server.metrics_url) as grpc,
+    ):
+        yield http, grpc
+
+
 def infer(server: TritonServer, model: str, version: str = "") -> int:
     """HTTP status of one inference, of the version that Triton chooses if none is given."""
     chosen = f"/versions/{version}" if version else ""
@@ -64,18 +74,23 @@ def infer(server: TritonServer, model: str, version: str = "") -> int:
     return requests.post(url, json=REQUEST, timeout=30).status_code
 
 
-def drained(server: TritonServer, exporter: RunningExporter, model: str) -> tuple[ScrapedPage, str]:
-    """Stop a server while a model works; return the first page that shows it as not live, and its phase then."""
-    exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
+def drained(
+    server: TritonServer, exporters: Sequence[RunningExporter], model: str
+) -> list[tuple[ScrapedPage, str]]:
+    """Stop a server while a model works; return each exporter's first page that shows it not live, and its phase."""
+    for exporter in exporters:
+        exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
     worker = threading.Thread(target=infer_and_lose, args=(server, model))
     worker.start()
     eventually(lambda: Repository(server.repository).is_executing(model), f"{model} does not work")
     assert server.process is not None
     server.process.terminate()
-    page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
-    phase = exporter.get("/state").json()["triton"]["phase"]
+    seen = []
+    for exporter in exporters:
+        page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
+        seen.append((page, exporter.get("/state").json()["triton"]["phase"]))
     worker.join()
-    return page, phase
+    return seen
 
 
 def infer_and_lose(server: TritonServer, model: str) -> None:

@@ -6,14 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from support.exporter import exporting
 from support.repository import Repository
 from support.tools import ROOT
-from support.triton import api_of, drained, infer, live_triton
+from support.triton import drained, infer, live_triton, over_both
 from triton_exporter.catalogue import state, triton
 from tritonwatch.local import TritonServer
 
@@ -26,48 +24,40 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TritonServer]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Yield a server that serves two models, and has failed to load a third."""
-    monkeypatch.syspath_prepend(_WHEEL)
-    repository = Repository(tmp_path / "models")
+    directory = tmp_path_factory.mktemp("old-triton")
+    repository = Repository(directory / "models")
     repository.model("echo")
-    repository.model("slowly", delay_seconds=2)
+    repository.model("slowly", delay_seconds=4)
     repository.model("broken", **{"raise": "weights missing"})
-    with live_triton(repository.path, tmp_path) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(_WHEEL)
+        with live_triton(repository.path, directory) as server:
+            yield server
 
 
-@pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_models_of_an_older_triton_are_seen_whole(server: TritonServer, transport: str) -> None:
+def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
     """States, the failed load with its reason, histograms, and failures that have no reason there."""
-    with exporting(api_of(server, transport), server.metrics_url) as exporter:
-        exporter.wait(lambda page: page.value(state.UP))
+    with over_both(server) as exporters:
+        for exporter in exporters:
+            exporter.wait(lambda page: page.value(state.UP))
         assert 200 == infer(server, "echo")
-        page = exporter.wait(
-            lambda page: (
-                page.value(state.MODEL_READY, model="echo", version="1")
-                and page.value(state.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
-                and page.value(state.REQUEST_DURATION.count, model="echo", version="1")
+        for exporter in exporters:
+            page = exporter.wait(
+                lambda page: (
+                    page.value(state.MODEL_READY, model="echo", version="1")
+                    and page.value(state.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
+                    and page.value(state.REQUEST_DURATION.count, model="echo", version="1")
+                )
             )
-        )
-        models = {model["model"]: model for model in exporter.get("/state").json()["models"]}
-
-    assert (1, 0) == tuple(
-        page.value(state.MODEL_READY, model=model, version="1") for model in ("slowly", "broken")
-    )
-    assert "weights missing" in models["broken"]["reason"]
-    assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
-
-
-@pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_the_drain_of_an_older_triton_is_reported(server: TritonServer, transport: str) -> None:
-    """Its API stays open and reports that the server is not live: draining, and no model ready."""
-    with exporting(api_of(server, transport), server.metrics_url) as exporter:
-        page, phase = drained(server, exporter, "slowly")
-
-    assert (1, "draining") == (page.value(state.UP), phase)
-    assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
+            models = {model["model"]: model for model in exporter.get("/state").json()["models"]}
+            assert (1, 0) == tuple(
+                page.value(state.MODEL_READY, model=model, version="1") for model in ("slowly", "broken")
+            )
+            assert "weights missing" in models["broken"]["reason"]
+            assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
 
 
 def test_the_doctor_reports_what_a_newer_triton_shows(server: TritonServer) -> None:
@@ -78,3 +68,12 @@ def test_the_doctor_reports_what_a_newer_triton_shows(server: TritonServer) -> N
     advice = {finding["title"]: finding["do"] for finding in json.loads(ended.stdout)}
 
     assert "2.48 (24.07): failures by reason" in advice["Triton 2.41.0 is not the newest"]
+
+
+def test_the_drain_of_an_older_triton_is_reported(server: TritonServer) -> None:
+    """Its API stays open and reports that the server is not live: draining, and no model ready."""
+    # The last test of this file: it ends the server.
+    with over_both(server) as exporters:
+        for page, phase in drained(server, exporters, "slowly"):
+            assert (1, "draining") == (page.value(state.UP), phase)
+            assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")

@@ -179,7 +179,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
         asked.answers(503, "not ready: Triton: does not answer\n")
         server.process.send_signal(signal.SIGCONT)
         asked.answers(200, "ready: 1 of 1 models\n")
-        drained(server, exporter, "slowly")
+        drained(server, [exporter], "slowly")
         asked.answers(503, "not ready: Triton: draining\n")
         server.process.wait(15)
         asked.answers(503, "not ready: Triton: down or starting\n")

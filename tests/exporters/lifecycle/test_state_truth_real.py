@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import requests
 
 from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
-from support.triton import api_of, control, drained, infer, live_triton
+from support.triton import api_of, control, drained, infer, live_triton, over_both
 from support.waiting import eventually
 from triton_alerts.bridge.evidence.facts import reasons_in
 from triton_exporter.catalogue import models, own, state
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.real
 
 @dataclass(frozen=True)
 class Explicit:
-    """A real Triton that loads only what a test asks for, and an exporter beside it."""
+    """A real Triton that loads only what a test asks for, and two exporters: each sees the same over its transport."""
 
     server: TritonServer
     repository: Repository
     twin: Repository
     exporter: RunningExporter
-    url: str
+    over_grpc: RunningExporter
 
     def load(self, model: str, **parameters: object) -> int:
         return control(self.server, "load", model, **parameters)
@@ -46,29 +46,33 @@ class Explicit:
         return infer(self.server, model)
 
     def expect(self, *models: str) -> None:
-        self.exporter.exporter.model_states.lifecycle.expected = dict.fromkeys(models, ())
+        for each in (self.exporter, self.over_grpc):
+            each.exporter.model_states.lifecycle.expected = dict.fromkeys(models, ())
+
+    def wait(self, condition: Callable[[ScrapedPage], object]) -> ScrapedPage:
+        """Wait until both exporters show it; return the page of the one that reads HTTP."""
+        page = self.exporter.wait(condition)
+        self.over_grpc.wait(condition)
+        return page
 
     def wait_for(self, wanted: str, model: str, version: str = "1") -> ScrapedPage:
-        return self.exporter.wait(
+        return self.wait(
             lambda page: page.value(state.MODEL_STATE, model=model, version=version, state=wanted)
         )
 
 
-both_transports = pytest.mark.parametrize("transport", ["http", "grpc"])
-
-
-@pytest.fixture(scope="module", params=["http", "grpc"])
-def triton(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Explicit]:
+@pytest.fixture(scope="module")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
     directory = tmp_path_factory.mktemp("state-truth")
     repository, twin = Repository(directory / "models"), Repository(directory / "others")
     repository.model("anchor")
     twin.path.mkdir()
     arguments = [f"--model-repository={twin.path}", "--load-model=anchor"]
     with (
-        live_triton(repository.path, directory, "explicit", arguments, auto_complete=True) as server,
-        exporting(api_of(server, request.param), server.metrics_url) as exporter,
+        live_triton(repository.path, directory, "explicit", arguments) as server,
+        over_both(server) as exporters,
     ):
-        yield Explicit(server, repository, twin, exporter, api_of(server, request.param))
+        yield Explicit(server, repository, twin, *exporters)
 
 
 def failures(page: ScrapedPage, model: str) -> float:
@@ -90,7 +94,7 @@ def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explic
     triton.exporter.scrape(5)
     assert 400 == triton.load("fails")
     first = triton.wait_for("unavailable", "fails")
-    first = triton.exporter.wait(lambda page: failures(page, "fails") == 1)
+    first = triton.wait(lambda page: failures(page, "fails") == 1)
 
     assert 0 == first.value(state.MODEL_READY, model="fails", version="1")
     assert 1 == first.value(state.MODEL_EXPECTED, model="fails")
@@ -98,7 +102,7 @@ def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explic
 
     write(folder / "1" / "raise", "CUDA out of memory")
     triton.load("fails")
-    second = triton.exporter.wait(lambda page: failures(page, "fails") == 2)
+    second = triton.wait(lambda page: failures(page, "fails") == 2)
 
     assert 1 == second.value(state.MODEL_LOAD_FAILURES, model="fails", reason="out_of_memory")
     assert since(first, "fails") == since(second, "fails")
@@ -178,7 +182,7 @@ def test_a_name_in_two_repositories_is_unavailable_without_a_version(triton: Exp
     triton.twin.model("twin")
     assert 200 != triton.load("twin")
     page = triton.wait_for("unavailable", "twin", "")
-    page = triton.exporter.wait(lambda page: failures(page, "twin"))
+    page = triton.wait(lambda page: failures(page, "twin"))
 
     assert 1 == page.value(state.MODEL_LOAD_FAILURES, model="twin", reason="bad_config")
 
@@ -207,17 +211,15 @@ def test_a_model_is_asked_for_by_its_very_name(triton: Explicit) -> None:
         triton.repository.model(name)
     triton.repository.ensemble("asks", *names)  # clients escape such names; an ensemble loads its steps
     assert 200 == triton.load("asks")
-    page = triton.exporter.wait(
+    page = triton.wait(
         lambda page: (
             all(page.value(state.MODEL_READY, model=name, version="1") for name in names)
             and page.labels(models.INFO, "model") >= set(names[:2])
         )  # asked for by the same path
     )
 
-    if triton.url.startswith("http"):
-        assert "why?" not in page.labels(models.INFO, "model")
-    else:
-        triton.exporter.wait(lambda page: "why?" in page.labels(models.INFO, "model"))
+    assert "why?" not in page.labels(models.INFO, "model")
+    triton.over_grpc.wait(lambda page: "why?" in page.labels(models.INFO, "model"))
 
 
 def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
@@ -254,7 +256,7 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     try:
         triton.wait_for("loading", "slow")
         # A poll asks for readiness before it asks for the index: the load may begin in between.
-        page = triton.exporter.wait(lambda page: page.value(state.SERVER_READY) == 0)
+        page = triton.wait(lambda page: page.value(state.SERVER_READY) == 0)
     finally:
         loader.join()
 
@@ -321,7 +323,7 @@ def test_a_failed_model_stays_unavailable_after_an_unload(triton: Explicit) -> N
     triton.wait_for("unavailable", "stuck")
     triton.unload("stuck")
     time.sleep(0.5)
-    page = triton.exporter.wait(lambda page: failures(page, "stuck"))
+    page = triton.wait(lambda page: failures(page, "stuck"))
 
     assert 1 == page.value(state.MODEL_STATE, model="stuck", version="1", state="unavailable")
     assert 1 == failures(page, "stuck")
@@ -335,7 +337,7 @@ def test_an_ensemble_goes_with_its_part_and_comes_back(triton: Explicit) -> None
     triton.wait_for("ready", "whole")
     triton.unload("part")
     triton.wait_for("unloaded", "part")
-    page = triton.exporter.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="1") == 0)
+    page = triton.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="1") == 0)
 
     assert 0 == page.value(state.MODEL_EXPECTED, model="whole")
     assert since(page, "whole") is None
@@ -359,12 +361,13 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     assert 0 == failures(page, "reloaded")
 
 
-def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit, transport: str) -> None:
     """At whatever request of a poll the process is stopped; the next poll after its return finds it."""
-    urls = (triton.url, triton.server.metrics_url)
+    url = api_of(triton.server, transport)
     assert triton.server.process is not None
-    with exporting(*urls, timeout=4.0, state_interval=0.05) as exporter:
-        for _ in range(3):
+    with exporting(url, triton.server.metrics_url, timeout=4.0, state_interval=0.05) as exporter:
+        for _ in range(2):
             exporter.wait(lambda page: page.value(state.MODEL_READY, model="anchor", version="1"))
             triton.server.process.send_signal(signal.SIGSTOP)
             started = time.monotonic()
@@ -389,10 +392,9 @@ def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: 
     for child in psutil.Process(triton.server.process.pid).children(recursive=True):
         if any("/stubless/" in word for word in child.cmdline()):
             child.kill()
-    deadline, page = time.monotonic() + 40, triton.exporter.scrape()
-    while page.value(state.MODEL_READY, **mine) and time.monotonic() < deadline:
-        assert 500 == triton.infer("stubless")
-        page = triton.exporter.scrape()
+    page = triton.wait(
+        lambda page: 500 == triton.infer("stubless") and page.value(state.MODEL_READY, **mine) == 0
+    )
     models = triton.exporter.get("/state").json()["models"]
     shown = next(model for model in models if model["model"] == "stubless")
 
@@ -404,7 +406,7 @@ def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: 
     write(folder / "1" / "model.py", (folder / "1" / "model.py").read_text() + "\n")
     assert 200 == triton.load("stubless")
     assert 200 == triton.infer("stubless")
-    triton.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine))
+    triton.wait(lambda page: page.value(state.MODEL_READY, **mine))
 
 
 def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> None:
@@ -431,7 +433,9 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     folder = triton.repository.model("relogged")
     triton.load("relogged")
     triton.wait_for("ready", "relogged")
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="relogged", version="1"))
         write(folder / "1" / "raise", "CUDA out of memory")
         write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
@@ -449,7 +453,9 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
 
 def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
         triton.repository.model("finepart")
@@ -471,7 +477,9 @@ def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -
     triton.repository.ensemble("early", "earlypart")
     assert 200 != triton.load("early")
     mine = {"model": "early", "version": ""}
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
     shown = next(model for model in models if model["model"] == "early")
@@ -493,7 +501,9 @@ def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
     triton: Explicit, model: str, old: str, new: str, reason: str
 ) -> None:
     """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         triton.repository.model("finestep")
         config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
@@ -511,7 +521,9 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     triton.repository.model("otherstep")
     triton.repository.ensemble("stepped", "ownstep", "otherstep")
     triton.load("stepped")
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="stepped", version="1"))
         for step in ("ownstep", "otherstep"):
             triton.unload(step)
@@ -530,22 +542,22 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     assert 0 == failures(page, "stepped")
 
 
-def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -> None:
+def test_a_failed_ensemble_counts_once_whatever_its_steps_do(tmp_path: Path) -> None:
     """Triton writes its lines again at each load and unload of a step, and polls see but a few of these."""
-    triton.repository.model("finestep")
-    triton.repository.model("failingstep", **{"raise": "no tokenizer"})
-    triton.repository.ensemble("cycled", "finestep", "failingstep")
-    with exporting(
-        *(triton.url, triton.server.metrics_url),
-        triton_log=triton.server.log,
-        state_interval=1.0,
-    ) as exporter:
+    repository = Repository(tmp_path / "models")
+    repository.model("finestep")
+    repository.model("failingstep", **{"raise": "no tokenizer"})
+    repository.ensemble("cycled", "finestep", "failingstep")
+    with (
+        live_triton(repository.path, tmp_path, "explicit", auto_complete=True) as server,
+        exporting(server.http_url, server.metrics_url, triton_log=server.log, state_interval=1.0) as exporter,
+    ):
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
-        assert 200 != triton.load("cycled")
+        assert 200 != control(server, "load", "cycled")
         for _ in range(2):
             for step in ("finestep", "failingstep"):
-                triton.unload(step)
-                triton.load(step)
+                control(server, "unload", step)
+                control(server, "load", step)
         page = exporter.wait(lambda page: failures(page, "failingstep") == 3)
 
     assert (1, 0) == (failures(page, "cycled"), failures(page, "finestep"))
@@ -554,7 +566,9 @@ def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
-    with exporting(triton.url, triton.server.metrics_url, triton_log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         write(folder / "config.pbtxt", "nonsense {")
         assert 200 != triton.load("logconfig")
@@ -566,8 +580,13 @@ def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
 
 
 def test_each_version_has_exactly_one_state(triton: Explicit) -> None:
-    """After any of the other tests, states are exclusive, and ready means ready."""
-    page = triton.exporter.scrape()
+    """After any of the other tests, states are exclusive, ready means ready, and both transports show the same."""
+    page = triton.wait(lambda page: page.value(state.SERVER_LIVE))
+    other = triton.over_grpc.scrape()
+    for metric in (state.MODEL_STATE, state.MODEL_READY, state.MODEL_EXPECTED):
+        # A state that one of them never saw has no series there, and is 0 at the other.
+        shown, too = ({key for key, value in each.series(metric).items() if value} for each in (page, other))
+        assert shown == too
     states: dict[tuple[str, str], list[str]] = {}
     for series, value in page.series(state.MODEL_STATE).items():
         labels = dict(series)
@@ -580,18 +599,17 @@ def test_each_version_has_exactly_one_state(triton: Explicit) -> None:
         assert (current == "ready") == page.value(state.MODEL_READY, model=model, version=version)
 
 
-@both_transports
-def test_draining_answers_metrics_but_is_not_live(tmp_path: Path, transport: str) -> None:
+def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
     """After SIGTERM the API port closes at once while metrics are still served: up 1, live 0, states unknown."""
     repository = Repository(tmp_path / "models")
-    repository.model("slowly", delay_seconds=2)
-    with live_triton(repository.path, tmp_path) as server:
-        with exporting(api_of(server, transport), server.metrics_url) as exporter:
-            page, phase = drained(server, exporter, "slowly")
-            assert server.process is not None
-            # Triton waits up to 30 s for connections that stay open: the exporter must leave none.
-            assert 0 == server.process.wait(15)
+    repository.model("slowly", delay_seconds=4)
+    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
+        seen = drained(server, exporters, "slowly")
+        assert server.process is not None
+        # Triton waits up to 30 s for connections that stay open: the exporters must leave none.
+        assert 0 == server.process.wait(20)
 
+    for page, phase in seen:
         assert 1 == page.value(state.UP)
         assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
         assert 1 == page.value(state.MODEL_STATE, model="slowly", version="1", state="unknown")
@@ -599,21 +617,21 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path, transport: str
         assert since(page, "slowly") is not None
 
 
-@both_transports
-def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path, transport: str) -> None:
+def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
     """Up is 0 while it starts; then a failed load is a new failure, and a model without a version missing."""
     repository = Repository(tmp_path / "models")
     repository.model("good")
     repository.model("breaks", **{"raise": "weights missing"})
     repository.model("vanishes")
-    with live_triton(repository.path, tmp_path) as server:
-        with exporting(api_of(server, transport), server.metrics_url) as exporter:
-            before = exporter.wait(lambda page: failures(page, "breaks") == 1)
-            server.stop(timeout_seconds=2)
-            down = exporter.wait(lambda page: page.value(state.UP) == 0)
-            shutil.rmtree(repository.path / "vanishes" / "1")
-            server.start()
-            after = exporter.wait(lambda page: failures(page, "breaks") == 2)
+    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
+        befores = [each.wait(lambda page: failures(page, "breaks") == 1) for each in exporters]
+        server.stop(timeout_seconds=2)
+        downs = [each.wait(lambda page: page.value(state.UP) == 0) for each in exporters]
+        shutil.rmtree(repository.path / "vanishes" / "1")
+        server.start()
+        afters = [each.wait(lambda page: failures(page, "breaks") == 2) for each in exporters]
+
+    for before, down, after in zip(befores, downs, afters, strict=True):
         assert 1 == before.value(state.MODEL_READY, model="vanishes", version="1")
         assert 0 == down.value(state.MODEL_READY, model="good", version="1")
         assert since(before, "breaks") == since(after, "breaks")
@@ -622,18 +640,21 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path, transpor
         assert 1 == after.value(state.MODEL_EXPECTED, model="vanishes")
 
 
-@both_transports
-def test_polling_retries_are_one_episode(tmp_path: Path, transport: str) -> None:
+def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
     """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
     repository = Repository(tmp_path / "models")
     repository.model("flaps", **{"raise": "weights missing"})
-    with live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server:
-        with exporting(api_of(server, transport), server.metrics_url) as exporter:
+    with (
+        live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server,
+        over_both(server) as exporters,
+    ):
+        for exporter in exporters:
             first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
             exporter.wait(lambda p: p.value(state.MODEL_STATE, model="flaps", version="1", state="loading"))
-            last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)
-        assert since(first, "flaps") is not None
-        assert since(first, "flaps") == since(last, "flaps")
+            attempts = failures(first, "flaps") + 2
+            last = exporter.wait(lambda page, attempts=attempts: failures(page, "flaps") >= attempts)  # type: ignore[misc]
+            assert since(first, "flaps") is not None
+            assert since(first, "flaps") == since(last, "flaps")
 
 
 def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
@@ -644,7 +665,7 @@ def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> N
     triton.wait_for("ready", "halfnew", "1")
     triton.repository.version("halfnew", "2", **{"raise": "weights missing"})
     assert 200 != triton.load("halfnew")
-    page = triton.exporter.wait(
+    page = triton.wait(
         lambda page: (
             failures(page, "halfnew")
             and page.value(state.MODEL_STATE, model="halfnew", version="2", state="unavailable")

@@ -443,6 +443,7 @@ def test_python_streams_have_no_statistics_by_response(new: TracedTriton) -> Non
     assert not statistics["response_stats"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not _OLD_STUB.is_dir(), reason="no older Triton for this Python; try: make tools-next")
 def test_an_older_triton_counts_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton 2.41: the rows that the page has of it."""

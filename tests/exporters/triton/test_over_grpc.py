@@ -180,7 +180,8 @@ def test_a_restricted_triton_is_named_and_read_with_its_header(
 ) -> None:
     """The status and the header are those of gRPC; with the header all is read."""
     groups = "health,metadata,model-config,model-repository,statistics"
-    with without_http(tmp_path, f"--grpc-restricted-protocol={groups}:admin-key=secret") as server:
+    restricted = f"--grpc-restricted-protocol={groups}:admin-key=secret"
+    with without_http(tmp_path, restricted, auto_complete=False) as server:
         urls = api_of(server, "grpc"), server.metrics_url
         with exporting(*urls) as exporter:
             exporter.wait(lambda page: exporter.get("/-/ready").ok)
