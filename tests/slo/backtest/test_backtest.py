@@ -17,7 +17,7 @@ from rich.console import Console
 from support import history, web_fleet
 from support.history import END
 from support.recorded_group import group_labels, recorded_group
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_exporter.catalogue import state, triton
 from triton_slo import rules
 from triton_slo.artifact import Options
@@ -44,7 +44,7 @@ def increments(rate: float, bad: float) -> list[tuple[float, float]]:
     return list(zip(times.tolist(), np.cumsum(growth).tolist(), strict=True))
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     good, success, failure = (
         {"model": "ok", "version": "1"},

@@ -159,6 +159,7 @@ def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.thorough
 def test_a_replay_misses_no_alert_of_rules_that_are_evaluated_twice_a_step(tmp_path: Path) -> None:
     """The replay dates each alert within two minutes; only alerts shorter than three may be missing."""
     random = np.random.default_rng(5)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import history
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_slo.artifact import Options
 from triton_slo.objective.exclusion import DAYS, active_exclusions, clock_rule
 from triton_slo.objective.model import Objective
@@ -37,7 +37,7 @@ CHANGING = (
 STEP = 600
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One without any data: the clock is all that is asked."""
     with history.serve("", tmp_path_factory.mktemp("prometheus"), server=request.param) as url:

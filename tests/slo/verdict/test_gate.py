@@ -11,7 +11,7 @@ import pytest
 from support import history
 from support.history import END, Series
 from support.recorded_group import group_labels, recorded_group
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
 from triton_slo.gate import (
@@ -79,7 +79,7 @@ def alert(model: str, severity: str, tier: str) -> Series:
     return "ALERTS", labels | about, lately(1)
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
     info = group_labels("errors")

@@ -12,7 +12,7 @@ import pytest
 
 from support import history
 from support.recorded_group import group_labels, recorded_group
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.common.moments import utc_text
 from triton_slo import names
@@ -28,7 +28,7 @@ EXPORTER = {"job": EXPORTER_JOB, "instance": "a:9401"}
 CANNOT_TELL = 1
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Now the rules of `latency` are loaded: model good has budget left, and a page fires for model bad."""
     rows: list[history.Series] = [

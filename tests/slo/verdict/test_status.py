@@ -16,7 +16,7 @@ from rich.console import Console
 from support import history
 from support.history import END
 from support.recorded_group import group_labels, recorded_group
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from triton_slo import names
 from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, overviews
@@ -48,7 +48,7 @@ def recorded() -> Iterator[history.Series]:
     yield names.INFO, {**group_labels("probe"), "owner": "x"}, lately
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with history.serve(
         history.openmetrics(recorded()), tmp_path_factory.mktemp("prometheus"), server=request.param

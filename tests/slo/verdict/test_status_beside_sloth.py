@@ -13,7 +13,7 @@ import pytest
 from slo.slo_shapes import sloth_as_named
 from support import history
 from support.recorded_group import group_labels, recorded_group
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
@@ -60,7 +60,7 @@ def counters(now: float) -> str:
     return history.openmetrics(rows)
 
 
-@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+@pytest.fixture(scope="module", params=newest(prometheuses()), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     rules = {"sloth.yml": sloth_as_named()}
     folder: Path = tmp_path_factory.mktemp("prometheus")
