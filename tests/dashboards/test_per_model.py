@@ -12,6 +12,7 @@ from promql_parser import parse as promql
 
 from dashboards.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
+from support.thorough import examples
 from triton_dashboards.grafana import dashboard_model
 from triton_dashboards.per_model import ModelFacts, dashboard, uid
 from triton_slo.artifact import Options
@@ -104,6 +105,7 @@ def test_a_language_model_shows_its_tokens_first(backend: str) -> None:
     assert {"Time to first token", "KV cache used"} & set(titles)
 
 
+@examples(8, thorough=1000)
 @given(st.text(min_size=1, max_size=80))
 def test_any_name_gives_a_legal_dashboard(name: str) -> None:
     """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""
