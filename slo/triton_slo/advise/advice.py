@@ -154,17 +154,19 @@ def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
     """
     if promise.holds is None or (not promise.holds and fitted.left_out):
         return breaks  # a disturbance that the fit leaves out may have broken it
-    values = breaks.least, breaks.estimate, breaks.most
     if promise.holds and (breaks.most or 0.0) >= fitted.rate / GAIN:
-        return Range(*(None if value is None else max(value, fitted.rate) for value in values))
-    if not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
-        return Range(*(None if value is None else min(value, fitted.peak) for value in values))
-    told = "fewer" if promise.holds else "more"
-    raise UnfitError(
-        "tail_differs",
-        f"{told} requests were too slow at this traffic than predicted: some executions take much longer than most, "
-        "and counters do not show how long",
-    )
+        limit, least, most, moved = fitted.rate, 1.0, 1 + MARGIN, max
+    elif not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
+        limit, least, most, moved = fitted.peak, 1 - MARGIN, 1.0, min
+    else:
+        told = "fewer" if promise.holds else "more"
+        raise UnfitError(
+            "tail_differs",
+            f"{told} requests were too slow at this traffic than predicted: some executions take much longer than "
+            "most, and counters do not show how long",
+        )
+    ends = (breaks.least, least), (breaks.estimate, 1.0), (breaks.most, most)
+    return Range(*(None if value is None else moved(value, limit * part) for value, part in ends))
 
 
 def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: Range) -> tuple[str, str]:
@@ -177,8 +179,8 @@ def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: 
         )
     if breaks.most:
         return "batches_unseen", (
-            f"batches had {fitted.mean_batch:.2g} requests on average, too few were larger: how long a full one "
-            "takes is not known, only limits are; ask again when there is more traffic"
+            "too few batches had more than one or two requests: how long a full one takes is not known, only limits "
+            "are; ask again when there is more traffic"
         )
     verb = "wait" if promise.signal == "queue" else "take"
     told = (

@@ -24,7 +24,7 @@ LEVELS = 4
 """Rates at which the present is played: the wait at the mean rate is not the mean wait."""
 STRANGE = 0.1
 """A part whose executions take longer or shorter by more than this share is not used."""
-_PLAYED = 5_000
+_PLAYED = 10_000
 """Requests that are played at each of these rates."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
@@ -46,8 +46,8 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `rate` is that of all servers, `peak` that of the busiest twelfth of the time. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of `mean_batch`
-    requests takes the same with all three, and a larger one differs.
+    `rate` is that of all servers, `peak` that of the busiest twelfth of the time. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
+    batch takes the same with all three, and a larger one differs.
     `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that are
     unlike the rest.
     """
@@ -55,7 +55,6 @@ class Fit:
     service: Service
     slow: Service
     fast: Service
-    mean_batch: float
     rows: int
     rate: float
     peak: float
@@ -95,7 +94,6 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
     servers = _servers(used)
     whole, used_whole = total(kept), total(used)
-    mean_batch = max(1.0, whole.requests / whole.executions)
     utilization = used_whole.busy_seconds / used_whole.seconds / configuration.instances
     played = Played(configuration.setting(rows), kept)
     burst, modelled, z = played.match((service, slow, fast), _dispersion(used), threshold, utilization > 0.95)
@@ -104,7 +102,6 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         service=service,
         slow=slow,
         fast=fast,
-        mean_batch=mean_batch,
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
         peak=played.blocks[-1].requests / played.blocks[-1].seconds * servers,
