@@ -68,6 +68,8 @@ LONGEST_FILES = (
     "slo/rules/test_vmalert_records.py",
     "gpu/test_gpu_check.py",
     "exporters/lifecycle/test_restart_real.py",
+    "exporters/processes/test_processes_real.py",
+    "exporters/app/test_metrics_only_real.py",
     "alerts/test_explicit_failures_real.py",
     "alerts/test_alert_rules.py",
     "alerts/test_alertmanager_real.py",
@@ -78,7 +80,6 @@ LONGEST_FILES = (
     "dashboards/test_panels_real.py",
     "slo/rules/test_rollouts_real.py",
     "slo/rules/test_rules_played.py",
-    "exporters/distribution/test_decomposition.py",
     "compose/test_mounted_stack.py",
     "compose/web/test_web_pages.py",
 )
