@@ -43,7 +43,10 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
     models = tmp_path / "models"
     Repository(models).model("adder")
     readiness = ROOT / "slo" / "objectives" / "readiness.yaml"
-    made = (*objectives(read([(readiness.name, readiness.read_text())]).objectives, OPTIONS), *alerts((), OPTIONS))
+    made = (
+        *objectives(read([(readiness.name, readiness.read_text())]).objectives, OPTIONS),
+        *alerts((), OPTIONS),
+    )
     with (
         live_triton(models, tmp_path, "explicit", ["--load-model=adder"], auto_complete=True) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
