@@ -10,7 +10,7 @@ import requests
 from exporters.faults import body, faulty
 from support.exporter import RunningExporter, exporting
 from support.history import running
-from support.tools import prometheuses
+from support.tools import newest, prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import METRICS, own, state, triton
 from triton_exporter.exposition.scrape import is_reserved
@@ -36,7 +36,7 @@ _RENAMED = 'renamed{__name__="up"} 0\n'
 _OWN = f'# TYPE {triton.INFERENCE_COUNT} counter\n{triton.INFERENCE_COUNT}{{model="a",version="1"}} 7\n'
 
 
-@pytest.mark.parametrize("prometheus", prometheuses(), ids=lambda path: str(path.parent))
+@pytest.mark.parametrize("prometheus", newest(prometheuses()), ids=lambda path: str(path.parent))
 def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: Path, tmp_path: Path) -> None:
     """The page bare fools Prometheus; through the exporter only the model's own series arrive."""
     with (

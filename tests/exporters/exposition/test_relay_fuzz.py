@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exporters.faults import body, faulty
 from support.history import running
-from support.tools import prometheuses, promtools
+from support.tools import newest, prometheuses, promtools
 from support.waiting import eventually
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import Reading, Relay
@@ -92,7 +92,7 @@ def test_what_is_relayed_is_valid(body: bytes) -> None:
     assert all(line.startswith(b"#") or b" " in line for line in openmetrics.split(b"\n") if line)
 
 
-@pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
+@pytest.mark.parametrize("promtool", newest(promtools()), ids=lambda path: str(path.parent))
 @given(body=bodies())
 def test_prometheus_accepts_what_is_relayed(promtool: Path, body: bytes) -> None:
     """Prometheus' own reader takes the page of a damaged body."""
@@ -123,7 +123,7 @@ _REFUSED = (
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("prometheus", prometheuses(), ids=lambda path: str(path.parent))
+@pytest.mark.parametrize("prometheus", newest(prometheuses()), ids=lambda path: str(path.parent))
 def test_a_prometheus_server_takes_what_is_relayed(prometheus: Path, tmp_path: Path) -> None:
     """A server that scrapes the pages of damaged bodies, in both formats, refuses none."""
     rng = random.Random(prometheus.parts[1])

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.exporter import RunningExporter, exporting
 from support.history import running
 from support.repository import Repository, write
-from support.tools import ROOT, prometheuses, promtools
+from support.tools import ROOT, newest, prometheuses, promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.app.settings import Settings
@@ -112,7 +112,7 @@ def _series(samples: list[dict[str, object]]) -> dict[str, str]:
     return values
 
 
-@pytest.mark.parametrize("binary", prometheuses(), ids=lambda path: str(path.parent))
+@pytest.mark.parametrize("binary", newest(prometheuses()), ids=lambda path: str(path.parent))
 def test_prometheus_reads_the_same_through_the_exporter(
     binary: Path, replicas: list[tuple[TritonServer, RunningExporter]], tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ def test_prometheus_reads_the_same_through_the_exporter(
         }
 
 
-@pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
+@pytest.mark.parametrize("promtool", newest(promtools()), ids=lambda path: str(path.parent))
 def test_promtool_finds_no_mistake_in_the_exporters_own_families(
     promtool: Path, replicas: list[tuple[TritonServer, RunningExporter]]
 ) -> None:
