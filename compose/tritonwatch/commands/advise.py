@@ -181,7 +181,8 @@ def _measured(
         models = read_models(prometheus, start, end, step, args.model)
         if not models:
             which = f"model {args.model}" if args.model else "any model"
-            hint = did_you_mean(args.model, access.models(prometheus)) if args.model else ""
+            known = access.models(prometheus)
+            hint = did_you_mean(args.model, known) if args.model and args.model not in known else ""
             wrong = f"Prometheus has no counters of {which} in the last {in_words(args.last)}{hint}"
             raise ProblemsError(Problem("", wrong))
         promises = read_promises(prometheus, objectives, models, start, end, step)
