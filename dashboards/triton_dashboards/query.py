@@ -192,10 +192,9 @@ class RawTraffic:
         """Return the mean of a duration over successful requests, in the unit of the counter."""
         return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
 
-    def queued_per_request(self, *by: str) -> str:
-        """Return the mean microseconds in queues: for an ensemble those of its steps, as it has none."""
-        steps = ratio(f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_SUCCESS, *by))
-        return f"({steps} or {self.per_request(triton.QUEUE_DURATION_US, *by)})"
+    def queued(self, *by: str) -> str:
+        """Return the microseconds a second in queues: for an ensemble those of its steps, as it has none."""
+        return f"(1e6 * {self.of_steps('queue_seconds', *by)} or {self.rate(triton.QUEUE_DURATION_US, *by)})"
 
     def of_steps(self, what: str, *by: str) -> str:
         """Return the part of the steps' traffic that the chosen ensemble causes; nothing for other models."""
@@ -243,6 +242,12 @@ class RawTraffic:
         grouped = f" by ({', '.join(by)})" if by else ""
         lowest, highest = (f"{end}{grouped} ({end}_over_time({of_each}{window}))" for end in ("min", "max"))
         if by:
-            return f"{lowest} > ({of_all}) or {highest} < ({of_all}) or {of_all}"
+            # The median of the three; without observations there are none.
+            three = " or ".join(
+                f'label_replace({expr}, "of", "{name}", "", "")'
+                for name, expr in (("all", of_all), ("lowest", lowest), ("highest", highest))
+            )
+            observed = total(self.scope.rate(metric.bucket, 'le="+Inf"', offset=offset), *by)
+            return f"quantile{grouped} (0.5, {three}) and {observed} > 0"
         # The same for one value, which reads the buckets once.
         return f"clamp({of_all}, scalar({lowest} or vector(-Inf)), scalar({highest} or vector(Inf)))"

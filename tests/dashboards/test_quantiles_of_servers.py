@@ -45,3 +45,21 @@ def test_p99_of_all_servers_is_between_those_that_they_estimate(
     answer = evaluated(tool, tmp_path, "{}", servers, asked, interval=60, evaluation=60)
 
     assert [shown, shown] == pytest.approx([value for answer in answer for _, value in answer])
+
+
+@pytest.mark.real
+def test_a_version_without_requests_has_no_p99(tmp_path: Path) -> None:
+    """Its server still estimates one, of earlier requests."""
+    idle = {
+        series: "0x20" if "_bucket" in series else values
+        for series, values in server("a", "0.3x20", "2").items()
+    }
+    asked = [(RawTraffic(BoardScope(())).quantile(0.99, "version").replace(RATE, "5m"), 600.0)]
+    [answer] = evaluated(
+        promtools()[0], tmp_path, "{}", server("a", "0.3x20") | idle, asked, interval=60, evaluation=60
+    )
+
+    assert [({"version": "1"}, 0.3)] == [
+        ({name: label for name, label in labels.items() if name != "__name__"}, value)
+        for labels, value in answer
+    ]

@@ -403,19 +403,19 @@ _BY_PHASE = (
 
 def phases(view: View) -> tuple[Panel, ...]:
     raw = view.raw
-    whole = raw.per_request(triton.REQUEST_DURATION_US)
     step_pending = view.chosen(step_traffic("pending"))
     (queue, _), *compute = PHASES
-    spent = {queue: raw.queued_per_request(), **{name: raw.per_request(metric) for name, metric in compute}}
-    known = " - ".join((whole, *spent.values()))
+    spent = {queue: raw.queued(), **{name: raw.rate(metric) for name, metric in compute}}
+    other = " - ".join((raw.rate(triton.REQUEST_DURATION_US), *spent.values()))
+    answered = raw.rate(triton.REQUEST_SUCCESS)
     return (
         TimeSeries(
             "Request time by phase",
             "Mean time of a successful request, split into its phases; they add up to the mean "
             "latency. For an ensemble: the sum over its steps.",
             [
-                *(Query(expr, name) for name, expr in spent.items()),
-                Query(f"clamp_min({known}, 0)", "other"),
+                *(Query(ratio(expr, answered), name) for name, expr in spent.items()),
+                Query(ratio(f"clamp_min({other}, 0)", answered), "other"),
             ],
             replace(displays.MICROSECONDS, styles=_BY_PHASE),
             reads=(*(metric for _, metric in PHASES),),
