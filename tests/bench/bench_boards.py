@@ -294,10 +294,13 @@ def _read(models: Iterable[dict[str, Any]]) -> set[str]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Run a Prometheus with the history of the fleet; yield its address."""
+def served(folder: Path, every_model: bool = False) -> Iterator[str]:
+    """Run a Prometheus with the history of the fleet; yield its address.
+
+    What only the model board shows exists for one model, or for `every_model`.
+    """
     made = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(OPTIONS)}
-    shown = _read(model for uid, model in made.items() if uid != "triton-model")
+    shown = _read(model for uid, model in made.items() if every_model or uid != "triton-model")
     started = time.perf_counter()
     count = history(folder / "made.om", shown)
     print(f"\n{count} series written in {time.perf_counter() - started:.0f} s")
