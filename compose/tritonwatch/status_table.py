@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from triton_exporter.common.duration import in_words, time_text
@@ -38,6 +38,8 @@ from triton_slo.prometheus import Remarks
 Row = TypeVar("Row")
 _MIN_WRAPPED_WIDTH = 20
 """Width to which a column of words is narrowed before another column is left out."""
+_MIN_WORD_WIDTH = 5
+"""Width to which all columns of words are narrowed where there is nothing to leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,18 @@ class Fitted(Generic[Row]):
         if hidden:
             names = ", ".join(column.heading for column in self.columns if column in hidden)
             below.append(f"not shown in {options.max_width} columns: {names}; see --json")
-        whole = {name: max(map(cell_len, (name, *texts))) for name, texts in cells.items()}
-        if sum(whole[column.heading] + 2 for column in shown) <= options.max_width:
-            yield from self._lines(console, shown, cells, whole, below)
-            return
-        drawn = Table(title=self.title, title_justify="left", caption_justify="left", box=None)
-        for column in shown:
-            drawn.add_column(
-                column.heading, justify="right" if column.number else "left", no_wrap=column.number
-            )
-        for number, row in enumerate(self.rows):
-            # Text, never markup: a model may be called "[red]".
-            drawn.add_row(
-                *(Text(cells[column.heading][number]) for column in shown),
-                style=self.style(row),
-            )
-        drawn.caption = "\n".join(below) or None
-        yield drawn
+        fitted = {name: max(map(cell_len, (name, *texts))) for name, texts in cells.items()}
+        # Columns that wrap are narrowed first, then all words; of these always the widest.
+        for least, narrowed in (
+            (_MIN_WRAPPED_WIDTH, [column.heading for column in shown if column.wraps]),
+            (_MIN_WORD_WIDTH, [column.heading for column in shown if not column.number]),
+        ):
+            while sum(fitted[column.heading] + 2 for column in shown) > options.max_width:
+                widest = max(narrowed, key=lambda name: fitted[name], default="")
+                if not widest or fitted[widest] <= least:
+                    break
+                fitted[widest] -= 1
+        yield from self._lines(console, shown, cells, fitted, below)
 
     def _lines(
         self,
@@ -111,24 +108,29 @@ class Fitted(Generic[Row]):
         widths: Mapping[str, int],
         below: Sequence[str],
     ) -> Iterator[Segment | Text]:
-        """Yield lines that need no wrapping as they are: rich measures each cell of 1,000 rows for a second."""
+        """Yield the lines as they are: a table of rich measures each cell of 1,000 rows for a second."""
 
-        def line(texts: Iterable[str]) -> str:
-            padded = (
-                " " * (widths[column.heading] - cell_len(text)) + text
-                if column.number
-                else text + " " * (widths[column.heading] - cell_len(text))
+        def lines(texts: Iterable[str], style: str) -> Iterator[Segment]:
+            wrapped = [
+                # Text, never markup: a model may be called "[red]".
+                [text]
+                if cell_len(text) <= widths[column.heading]
+                else [line.plain.rstrip() for line in Text(text).wrap(console, widths[column.heading])]
                 for column, text in zip(shown, texts, strict=True)
-            )
-            return " " + "  ".join(padded).rstrip() + "\n"
+            ]
+            for parts in zip_longest(*wrapped, fillvalue=""):
+                padded = (
+                    " " * (widths[column.heading] - cell_len(text)) + text
+                    if column.number
+                    else text + " " * (widths[column.heading] - cell_len(text))
+                    for column, text in zip(shown, parts, strict=True)
+                )
+                yield Segment(" " + "  ".join(padded).rstrip() + "\n", console.get_style(style or "none"))
 
         yield Segment(f"{self.title}\n", console.get_style("italic"))
-        yield Segment(line(column.heading for column in shown), console.get_style("bold"))
+        yield from lines((column.heading for column in shown), "bold")
         for number, row in enumerate(self.rows):
-            yield Segment(
-                line(cells[column.heading][number] for column in shown),
-                console.get_style(self.style(row) or "none"),
-            )
+            yield from lines((cells[column.heading][number] for column in shown), self.style(row))
         for text in below:
             yield Text(text, "dim italic")
 
