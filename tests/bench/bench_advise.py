@@ -293,13 +293,13 @@ async def _send(
 
 
 def kept(workload: Workload, answers: Answers) -> float:
-    """Return the share of the answered requests that kept the objective, as the client saw them."""
+    """Return the share of the requests that kept the objective, as the client saw them; a refused one did not."""
     spent = [
         took - (execution if workload.signal == "queue" else 0)
         for status, took, execution in answers
         if status == 200
     ]
-    return sum(seconds <= workload.threshold for seconds in spent) / max(1, len(spent))
+    return sum(seconds <= workload.threshold for seconds in spent) / max(1, len(answers))
 
 
 def ramp(stack: Stack, predicted: Mapping[Workload, float]) -> dict[Workload, float]:

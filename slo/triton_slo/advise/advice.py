@@ -23,6 +23,8 @@ MARGIN = 0.1
 """Every break rate is uncertain by this share, besides what the fit leaves open."""
 HEAVY_CV2 = 1.5
 """Executions that vary more have a tail that counters do not show: only an upper limit is known."""
+NEAR = 1.5
+"""A share of bad requests within so many times the allowed one proves nothing of the rate."""
 VAGUE = 1.3
 """Where a full batch may take so much longer than at best, only limits are given."""
 MAX_CHANGES = 3
@@ -154,6 +156,8 @@ def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
     """
     if promise.holds is None or (not promise.holds and fitted.left_out):
         return breaks  # a disturbance that the fit leaves out may have broken it
+    if not promise.holds and 1 - (promise.good or 0.0) < NEAR * (1 - promise.target):
+        return breaks  # by few requests, and of a share that is itself an estimate
     if promise.holds and (breaks.most or 0.0) >= fitted.rate / GAIN:
         limit, least, most, moved = fitted.rate, 1.0, 1 + MARGIN, max
     elif not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
