@@ -404,7 +404,7 @@ REFUSED = {
     "closed-loop": Model(0.02),
     "shares-a-lock": Model(0.015, lock="device.lock"),
     "shares-it-too": Model(0.02, lock="device.lock"),
-    "response-cache": Model(0.02, more="response-cache { enable: true }"),
+    "response-cache": Model(0.02, more="response_cache { enable: true }"),
     "decoupled": Model(0.02, decoupled=True),
     "too-slow-alone": Model(0.17),
     "heavy-tail": Model(0.012, cv2=2.5),

@@ -28,8 +28,8 @@ _PLAYED = 10_000
 """Requests that are played at each of these rates."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
-SHARED_T = 6.0
-"""Student's t from which a slope over other models' work shows a shared device."""
+SHARED_T, SHARED = 4.0, 0.02
+"""Student's t, and the share of the executions' time, from which a slope over other models' work shows a shared device."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
 
@@ -229,7 +229,7 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
             continue
         (slope, _), covariance = np.polyfit(busy, ratios, 1, w=weights, cov=True)
         t = slope / max(1e-9, covariance[0, 0] ** 0.5)
-        if t > SHARED_T:
+        if t > SHARED_T and slope * fmean(busy) > SHARED:
             raise UnfitError(
                 "shared_device",
                 f"executions take longer while {name} works (t {t:.0f}): they share a device, and what one of "
@@ -321,7 +321,7 @@ class Played:
             return 1.0, modelled, z
         index, error = dispersion
         if z > LARGE_Z and self.wait - modelled > 0.01 * threshold:
-            low, high = 1.0, 2 * (index + 2 * error)
+            low, high = 1.0, index + 2 * error
             while high - low > 0.05 * low:
                 burst = (low + high) / 2
                 modelled, z = self.waits(service, burst)
