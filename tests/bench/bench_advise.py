@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bench.measurements import record
 from slo.advise.workload import plan
 from support import history
 from support.exporter import exporting
@@ -339,6 +340,22 @@ def serving(folder: Path, models: Mapping[str, Model], objectives: str, argument
     return live_triton(folder / "models", folder, "explicit", ["--load-model=*", *arguments])
 
 
+_ADVISED = """\
+{seconds} s of light traffic to all models at once, then ramps of 25 s a step around each prediction, on a machine with a load
+of {load:.1f}. The client has its own clock; a refused request is not good. A measured rate is that between the last step that met the
+objective and the next; the ramp ends at 1.3 times the prediction.
+
+{table}
+"""
+_REFUSED = """\
+The same, {seconds} s of traffic that no rate can be told of: a closed loop of four clients, two models that lock one file, cached or
+decoupled responses, a model slower than its threshold, executions of which few last very long, and sequences.
+
+{table}
+"""
+COMMAND = "make bench ARGS=tests/bench/bench_advise.py"
+
+
 def told(advice: Mapping[str, Any]) -> str:
     if advice["unknown"]:
         return f"UNKNOWN ({advice['unknown']})"
@@ -397,7 +414,9 @@ def test_break_rates_and_changes(tmp_path: Path) -> None:
                 f"| {each.name} | {now[each]:.1f} | {measured[each]:.1f} | {errors[0]} "
                 f"| {each.change} | {then[each]:.1f} | {changed[each]:.1f} | {errors[1]} |"
             )
-        print("\n".join(lines), "load", os.getloadavg())
+    table = "\n".join(lines)
+    print(table, "load", os.getloadavg())
+    record("advised", COMMAND, _ADVISED.format(seconds=LIGHT_SECONDS, load=os.getloadavg()[0], table=table))
 
 
 REFUSED = {
@@ -444,7 +463,8 @@ def test_refusals(tmp_path: Path) -> None:
         time.sleep(EVERY_SECONDS + 1)
         ended = time.time()
         print({name: len(each) for name, each in answers.items()}, "load", os.getloadavg())
-        for name in models:
-            advice = stack.advise(name, ended)
-            breaks = {key: round(value, 1) for key, value in (advice.get("breaks") or {}).items() if value}
-            print(f"| {name} | {told(advice)} | {breaks} | {advice.get('text', '')[:300]} |")
+        said = {name: stack.advise(name, ended) for name in models}
+    lines = [f"| {name} | {told(advice)} | {advice['text']} |" for name, advice in said.items()]
+    table = "\n".join(["| workload | breaks at | why |", "|---|---|---|", *lines])
+    print(table)
+    record("refused", COMMAND, _REFUSED.format(seconds=LIGHT_SECONDS, table=table))

@@ -320,7 +320,7 @@ class Played:
         if saturated:
             return 1.0, modelled, z
         index, error = dispersion
-        if z > LARGE_Z and self.wait - modelled > 0.01 * threshold:
+        if z > LARGE_Z and self.wait - modelled > 0.01 * threshold and index - 2 * error > 1:
             low, high = 1.0, index + 2 * error
             while high - low > 0.05 * low:
                 burst = (low + high) / 2
