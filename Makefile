@@ -62,7 +62,7 @@ check: lint ## Lint and the tests that start no real servers
 # ends with 2 before all have run: then nothing runs again.
 test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part of the tests
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
 		|| { [ $$? -eq 1 ] && echo "what failed, once more and alone:" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 test-all: ## All variants and versions, and many random examples: half an hour, before a release
