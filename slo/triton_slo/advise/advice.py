@@ -154,10 +154,11 @@ def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
 
     An objective that held bears the mean traffic; one that was broken does not bear the busiest minutes.
     """
-    if promise.holds is None or (not promise.holds and fitted.left_out):
-        return breaks  # a disturbance that the fit leaves out may have broken it
-    if not promise.holds and 1 - (promise.good or 0.0) < NEAR * (1 - promise.target):
-        return breaks  # by few requests, and of a share that is itself an estimate
+    if promise.good is None:
+        return breaks
+    # A disturbance that the fit leaves out may have broken it, or few requests, whose share is an estimate.
+    if not promise.holds and (fitted.left_out or 1 - promise.good < NEAR * (1 - promise.target)):
+        return breaks
     if promise.holds and (breaks.most or 0.0) >= fitted.rate / GAIN:
         limit, least, most, moved = fitted.rate, 1.0, 1 + MARGIN, max
     elif not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
