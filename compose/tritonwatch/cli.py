@@ -70,15 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         verb = _load(chosen) if chosen else None
+        args = _parsed(argv, chosen, verb)
+        return 2 if verb is None else _run(verb, chosen, args)
     except ModuleNotFoundError as error:
         missing = f"the package {error.name!r} is not installed; try: pip install 'tritonwatch[all]'"
         print(f"tritonwatch {chosen}: {missing}", file=sys.stderr)
         return 2
-    try:
-        args = _parsed(argv, chosen, verb)
     except SystemExit as stop:  # argparse exits: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
-    return 2 if verb is None else _run(verb, chosen, args)
 
 
 def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Namespace:

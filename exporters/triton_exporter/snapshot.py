@@ -221,7 +221,7 @@ _CHECKS = {
     "http_error": "put the header that is wanted there into --triton-headers-file (401, 403), or check what stands "
     "in front of Triton (5xx)",
     "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
-    "Triton runs, and the address in --triton",
+    "Triton runs, and the address in --triton: http://HOST:8000 (--http-port), or grpc://HOST:8001 (--grpc-port)",
 }
 _OTHERWISE = (
     "another server answers there: check the address in --triton; where Triton has no API (an OpenAI front end without "

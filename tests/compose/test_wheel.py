@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 import venv
@@ -126,6 +127,27 @@ def _required(requirements: list[str]) -> set[str]:
             found.add(requirement.name)
             waiting += importlib.metadata.requires(requirement.name) or []
     return found
+
+
+@pytest.mark.parametrize(
+    "words", ["demo --once", "web --prometheus http://127.0.0.1:1", "bridge --listen 127.0.0.1:0", "status"]
+)
+def test_a_verb_that_needs_an_extra_names_it(installed: Path, words: str, tmp_path: Path) -> None:
+    """One line, also where the verb imports the package only when it runs."""
+    ended = subprocess.run(
+        [installed / "tritonwatch", *words.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (2, "") == (ended.returncode, ended.stdout)
+    assert re.fullmatch(
+        rf"tritonwatch {words.split()[0]}: the package '\w+' is not installed; try: pip install 'tritonwatch\[all\]'\n",
+        ended.stderr,
+    )
 
 
 @pytest.mark.real

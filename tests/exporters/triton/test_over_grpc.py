@@ -154,6 +154,9 @@ def test_a_triton_without_http_is_seen_whole(tmp_path: Path, capsys: pytest.Capt
         findings = {finding["title"]: finding for finding in json.loads(capsys.readouterr().out)}
         assert 0 == main(["init", *urls, "--out", "-"])
         proposed = capsys.readouterr().out
+        urls[1] = f"http://{server.address}:{server.ports.grpc}"
+        assert 1 == main(["doctor", *urls, "--gpu=none", "--watch=10ms"])
+        confused = " ".join(capsys.readouterr().out.split())
 
     assert 1 == page.value(state.SERVER_LIVE)
     assert 0 == page.value(state.SERVER_READY), "strict readiness, and a model that failed"
@@ -172,6 +175,7 @@ def test_a_triton_without_http_is_seen_whole(tmp_path: Path, capsys: pytest.Capt
     assert "curl" not in str(findings), "nothing answers curl here"
     assert "plain" in proposed
     assert "could not be read" not in proposed
+    assert "or grpc://HOST:8001 (--grpc-port)" in confused
 
 
 @pytest.mark.real
