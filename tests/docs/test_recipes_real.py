@@ -53,8 +53,8 @@ def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds:
         if time.monotonic() > deadline:
             assert [] == absent, ran.stdout + ran.stderr
             assert 0 == ran.returncode, f"{commands}\n{ran.stdout}\n{ran.stderr}"
-        # Clients at full speed take the cores from the scrapes and rules that one waits for.
-        time.sleep(2 if traffic else 1)
+        # Clients and commands at full speed take the cores from the scrapes and rules that one waits for.
+        time.sleep(3)
         if traffic:
             servers.shell(traffic + "\nwait")
 

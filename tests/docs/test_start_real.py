@@ -13,7 +13,7 @@ import requests
 
 from docs.recipes import Block, parts
 from support.exporter import exporting
-from support.fast_prometheus import INTERVAL_SECONDS, SCALE, fast_prometheus
+from support.fast_prometheus import SCALE, fast_prometheus
 from support.repository import Repository
 from support.tools import ROOT
 from support.triton import live_triton
@@ -25,9 +25,10 @@ from triton_slo.generate import artifacts as objectives
 from triton_slo.objective.reading import read
 
 pytestmark = pytest.mark.real
+INTERVAL_SECONDS = 0.3
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
 PAGE = ROOT / "docs" / "start.md"
-GONE_SECONDS = 45
+GONE_SECONDS = 45 * INTERVAL_SECONDS
 """Without data for 30 scrapes, a model that is not known to be removed is called unknown."""
 
 
@@ -50,12 +51,12 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
     with (
         live_triton(models, tmp_path, "explicit", ["--load-model=adder"], auto_complete=True) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
-        fast_prometheus(exporter.url, made, tmp_path / "watch") as watch,
+        fast_prometheus(exporter.url, made, tmp_path / "watch", INTERVAL_SECONDS) as watch,
     ):
 
         def shell(text: str) -> str:
-            # Prometheus scrapes every second here, not every 15 s.
-            text = text.replace("http://localhost:8000", triton.http_url).replace("sleep 60", "sleep 4")
+            # Prometheus scrapes 50 times as often as it does every 15 s.
+            text = text.replace("http://localhost:8000", triton.http_url).replace("sleep 60", "sleep 2")
             environment = {**os.environ, "MODELS": str(models)}
             return subprocess.run(
                 ["bash", "-e", "-c", text],

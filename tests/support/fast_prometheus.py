@@ -78,8 +78,10 @@ class FastPrometheus:
 
 
 @contextmanager
-def fast_prometheus(exporter_url: str, made: Sequence[Artifact], directory: Path) -> Iterator[FastPrometheus]:
-    """Run a Prometheus that scrapes the exporter and evaluates the rules among `made` every second."""
+def fast_prometheus(
+    exporter_url: str, made: Sequence[Artifact], directory: Path, interval_seconds: float = INTERVAL_SECONDS
+) -> Iterator[FastPrometheus]:
+    """Run a Prometheus that scrapes the exporter and evaluates the rules among `made` every second, or so often."""
     write(made, directory)
     (port, nobody) = free_ports(2)
     config = directory / "prometheus.yml"
@@ -89,7 +91,7 @@ def fast_prometheus(exporter_url: str, made: Sequence[Artifact], directory: Path
             f"127.0.0.1:{nobody}",
             [str(directory / "rules" / "*.yml")],
             {},
-            INTERVAL_SECONDS,
+            interval_seconds,
         )
     )
     command = prometheus_command(config, directory / "prometheus", port)

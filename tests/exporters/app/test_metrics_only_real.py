@@ -25,6 +25,7 @@ from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import llm, state
+from triton_exporter.distribution import distributions
 from triton_exporter.lifecycle import tracker
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -80,6 +81,7 @@ def test_nothing_is_guessed_and_no_readiness_pages(
     """Errors, latency and queue are measured; a model is ready while its requests succeed, then unknown; a dead
     Triton is found by its metrics."""
     monkeypatch.setattr(tracker, "SERVES_SECONDS", 3.0)
+    monkeypatch.setattr(distributions, "UNKNOWN_SECONDS", 3.0)
     repository = Repository(tmp_path / "models")
     for model in ("busy", "idle"):
         repository.model(model)
