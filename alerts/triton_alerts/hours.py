@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from triton_slo.objective import exclusion
+from triton_exporter.common.moments import time_zone
 
 EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
 WORKING = "monday:friday 09:00-17:00 UTC"
@@ -32,7 +32,7 @@ class Hours:
 
     @property
     def zone(self) -> ZoneInfo:
-        return exclusion.time_zone(self.place or "UTC")
+        return time_zone(self.place or "UTC")
 
     def contain(self, at: float) -> bool:
         """Return whether a Unix time is within these hours."""
@@ -62,7 +62,7 @@ def parse(text: str) -> Hours:
     ):
         raise ValueError(f"hours {text!r}: write two times from 00:00 to 24:00, the earlier one first")
     if match["place"]:
-        exclusion.time_zone(match["place"])
+        time_zone(match["place"])
     return Hours(days, match["start"], match["end"], match["place"] or "")
 
 

@@ -1,43 +1,20 @@
-"""Arguments that several verbs take, parsed the same way everywhere."""
+"""What several verbs make of their arguments: the files that these name, and messages."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
-from triton_exporter.common import options
-from triton_exporter.common.duration import parse_seconds
-from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
-from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.moments import utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
 from triton_slo.group_status import GroupStatus
 from tritonwatch.parser import did_you_mean
-
-T = TypeVar("T")
-
-
-def whole(text: str) -> int:
-    """Return a whole number, not below 0."""
-    value = _finite_number(text, "a whole number")
-    if value < 0 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more")
-    return int(value)
-
-
-seconds = parsed(parse_seconds)
-"""A duration such as 5m, in seconds."""
-
-moment = parsed(parse_moment)
-"""A moment such as 2026-05-01T09:30Z, in Unix seconds."""
 
 
 def rule_options(args: argparse.Namespace) -> Options:
@@ -45,10 +22,6 @@ def rule_options(args: argparse.Namespace) -> Options:
     return Options(
         time_scale=args.time_scale, scrape_interval_seconds=args.scrape_interval, selector=args.selector
     )
-
-
-path = parsed(options.path)
-"""Type of an argument that is a path."""
 
 
 def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
@@ -121,23 +94,6 @@ def tuned(file: Path | None) -> Tuning:
     return settings.tuning
 
 
-def add_objective_filter(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag by which a verb shows or judges some objectives only."""
-    add = adder(parser.add_argument)
-    add("--objective NAME...", "use only this objective (repeatable)")
-
-
-def add_group_filter(parser: argparse.ArgumentParser, text: str, **how: object) -> None:
-    """Declare the flags by which a verb shows or judges some objectives, and the groups of one model, only."""
-    add_objective_filter(parser)
-    adder(parser.add_argument)("--model NAME", text, **how)
-
-
-def add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
-    """Declare the flag that gives the time a verb is about, None for now; `add` is from `adder`."""
-    add("--at TIME", f"{use}: 2026-05-01T09:30Z or Unix seconds (default: now)", parsed(parse_past_moment))
-
-
 def at_words(at: float | None) -> str:
     """Return the time of --at for the end of a phrase: ` at 2026-05-01 09:30:00 UTC`; empty for now."""
     return "" if at is None else f" at {utc_text(at)}"
@@ -153,14 +109,3 @@ def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]
         for name in names
         if name not in known[kind]
     ]
-
-
-def _finite_number(text: str, kind: str) -> float:
-    try:
-        # Not Fraction for all: it would work out every digit of 1e999999999.
-        value = float(Fraction(text)) if "/" in text else float(text)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}")
-    return value

@@ -10,10 +10,9 @@ import importlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from triton_exporter.common.duration import in_words
-from triton_exporter.common.options import Options
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import ProblemsError
 from triton_slo import gate
@@ -38,20 +37,6 @@ class AskError(Exception):
     """A question that has no answer; the message is for the assistant."""
 
 
-class AnsweringVerb(Protocol):
-    """A module of `tritonwatch.commands` that can give its JSON as a value."""
-
-    @property
-    def OPTIONS(self) -> type[Options]:  # noqa: N802 # a constant of a module
-        """What it reads from a project file."""
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-
-    def answer(self, args: argparse.Namespace) -> JsonAnswer:
-        """Return what `--json` writes. Raises ProblemsError."""
-
-
 @dataclass(frozen=True)
 class AssistantTool:
     """A verb that assistants can ask, and what limits its answer.
@@ -71,12 +56,6 @@ class AssistantTool:
     about_now: bool = False
     needs: str = ""
 
-    @property
-    def verb(self) -> AnsweringVerb:
-        # Imported when it is asked: `mcp --help` does without numpy.
-        verb: AnsweringVerb = importlib.import_module(f"tritonwatch.commands.{self.name}")
-        return verb
-
 
 class _QuestionParser(Parser):
     def error(self, message: str) -> NoReturn:
@@ -87,7 +66,7 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
     """Return the answer of a verb; `given` are the options with which the server was started. Raises AskError."""
     args = _parsed(tool, given, options)
     try:
-        answer = tool.verb.answer(args)
+        answer: JsonAnswer = importlib.import_module(f"tritonwatch.commands.{tool.name}").answer(args)
         if answer.document is None:
             raise AskError("; ".join(answer.messages) or "nothing is known")
         age = tool.age(args, answer.document)
@@ -123,7 +102,8 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
         **{option: getattr(given, argument, None) for option, argument in tool.fixed.items()},
     }
     parser = _QuestionParser(prog=tool.name)
-    tool.verb.configure(parser)
+    usage = importlib.import_module(f"tritonwatch.usage.{tool.name}")
+    usage.configure(parser)
     args = parser.parse_args(
         [
             f"--{option}={value}"
@@ -136,5 +116,5 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
         for option in PrometheusAccess.options():
             if option in given:
                 setattr(args, option, getattr(given, option))
-    fill(args, tool.verb.OPTIONS)
+    fill(args, usage.OPTIONS)
     return args

@@ -1,4 +1,4 @@
-"""The command line: run one verb, importing only what this verb needs."""
+"""The command line: run one verb, importing only what this verb needs, and for its help only its options."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ VERBS: dict[str, str] = {
     "report": "report which objectives were met or missed in a month or quarter",
     "completion": "print the shell completion script for bash or zsh",
 }
-"""Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""
+"""Verb -> what it does. Each has its options in a module of `tritonwatch.usage`, and its work in one of `tritonwatch.commands`."""
 
 
-class Verb(Protocol):
-    """A module of `tritonwatch.commands`."""
+class Usage(Protocol):
+    """A module of `tritonwatch.usage`."""
 
     EXAMPLE: str
     EXIT_CODES: Mapping[int, str]
@@ -51,9 +51,6 @@ class Verb(Protocol):
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verb's arguments."""
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the verb and return its exit code. Raises ProblemsError."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
@@ -61,18 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = [word for word in (sys.argv[1:] if argv is None else argv) if not re.fullmatch("--[^=]*=", word)]
     if len(argv) > 1 and argv[0] == "incidents" and re.fullmatch("[0-9a-f]{4,}", argv[1]):
         argv.insert(1, "show")  # `incidents 1f9c3a` is short for it
-    # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
-    # image has only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")
     if chosen and chosen not in VERBS:
         message = f"unknown command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
         print(f"tritonwatch: {message} (see tritonwatch --help)", file=sys.stderr)
         return 2
     try:
-        verb = _load(chosen) if chosen else None
-        args = _parsed(argv, chosen, verb)
-        return 2 if verb is None else _run(verb, chosen, args)
-    except ModuleNotFoundError as error:
+        usage: Usage | None = importlib.import_module(f"tritonwatch.usage.{chosen}") if chosen else None
+        args = _parsed(argv, chosen, usage)
+        return 2 if usage is None else _run(usage, chosen, args)
+    except ModuleNotFoundError as error:  # the sidecar image has only what `exporter` needs
         missing = f"the package {error.name!r} is not installed; try: pip install 'tritonwatch[all]'"
         print(f"tritonwatch {chosen}: {missing}", file=sys.stderr)
         return 2
@@ -80,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 2
 
 
-def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Namespace:
+def _parsed(argv: Sequence[str], chosen: str, usage: Usage | None) -> argparse.Namespace:
     """Return the arguments of the chosen verb; without one, print the help. Raises SystemExit."""
     parser = Parser(
         prog="tritonwatch",
@@ -91,26 +86,27 @@ def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Nam
     # The metadata of packages take long to load, and only this needs them.
     version = f"tritonwatch {installed_version()}" if "--version" in argv else ""
     parser.add_argument("--version", action="version", version=version)
-    chosen_parser = _add_verbs(parser, chosen, verb)
-    chosen_parser.end_help(verb.EXIT_CODES if verb else {0: "success", 1: "failed, or a problem was found"})
+    chosen_parser = _add_verbs(parser, chosen, usage)
+    chosen_parser.end_help(usage.EXIT_CODES if usage else {0: "success", 1: "failed, or a problem was found"})
     chosen_parser.refuse_unknown(argv)
     args, unknown = parser.parse_known_args(argv)
     # argparse would name `tritonwatch --help`, which does not show what this verb takes.
     if unknown:
         chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    if verb is None:
+    if usage is None:
         parser.print_help()
     return args
 
 
-def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
+def _run(usage: Usage, name: str, args: argparse.Namespace) -> int:
     """Run a verb and return its exit code; the messages of an error go to standard error."""
+    verb = importlib.import_module(f"tritonwatch.commands.{name}")
     try:
-        if hasattr(verb, "OPTIONS"):
+        if hasattr(usage, "OPTIONS"):
             from tritonwatch import project  # the exporter does without it
 
-            project.fill(args, verb.OPTIONS)
-        return verb.run(args)
+            project.fill(args, usage.OPTIONS)
+        return int(verb.run(args))
     except ProblemsError as error:
         for problem in error.problems:
             lines = f"tritonwatch {name}: {problem}".split("\n")
@@ -118,29 +114,24 @@ def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
         return error.code
 
 
-def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
+def _add_verbs(parser: Parser, chosen: str, usage: Usage | None) -> Parser:
     """Return the parser of the chosen verb, or `parser` itself without one; of the others, it lists the names."""
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
     for name, summary in VERBS.items():
-        if name != chosen or verb is None:
+        if name != chosen or usage is None:
             subparsers.add_parser(name, help=summary)
             continue
         parser = subparsers.add_parser(
             name,
             help=summary,
-            epilog=f"example: {verb.EXAMPLE}",
+            epilog=f"example: {usage.EXAMPLE}",
         )
-        verb.configure(parser)
-        if hasattr(verb, "OPTIONS"):
+        usage.configure(parser)
+        if hasattr(usage, "OPTIONS"):
             from tritonwatch import project
 
             project.declare_project(parser)
     return parser
-
-
-def _load(name: str) -> Verb:
-    module: Verb = importlib.import_module(f"tritonwatch.commands.{name}")
-    return module
 
 
 def entry_point() -> None:

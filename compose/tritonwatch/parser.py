@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from triton_exporter.common.options import Options
+from triton_exporter.common.options import OptionsModel
 from triton_exporter.common.printable import printable, without_secrets
 from triton_exporter.common.problem import nearest
 
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
                     yield from parser._with_subparsers()
 
 
-def declare(parser: argparse.ArgumentParser, model: type[Options], names: Iterable[str] = ()) -> None:
+def declare(parser: argparse.ArgumentParser, model: type[OptionsModel], names: Iterable[str] = ()) -> None:
     """Add the options of a class, or some of them.
 
     None has a default there: it would hide the other sources, and an option that was given before a subcommand.

@@ -23,8 +23,8 @@ from triton_exporter.common.options import (
     Folder,
     Form,
     Key,
-    Options,
     OptionsFile,
+    OptionsModel,
     Rare,
     Switch,
     Url,
@@ -38,7 +38,7 @@ from triton_exporter.common.options import (
     url,
     with_scheme,
 )
-from triton_slo.artifact import Options as Generated
+from triton_slo.names import RUNBOOK_URL
 
 FILE = Path("tritonwatch.yaml")
 VARIABLE = "TRITONWATCH_PROJECT"
@@ -58,11 +58,13 @@ def known_keys() -> set[str]:
     """Return every key that a project file may have."""
     from triton_alerts.bridge.settings import BridgeSettings
 
-    classes: tuple[type[Options], ...] = (Dashboards, Generation, Reloading, Pages, BridgeSettings)
+    classes: tuple[type[OptionsModel], ...] = (Dashboards, Generation, Reloading, Pages, BridgeSettings)
     return {option.key for model in classes for option in model.options().values()}
 
 
-def fill(args: argparse.Namespace, model: type[Options], environment: Mapping[str, str] = os.environ) -> None:
+def fill(
+    args: argparse.Namespace, model: type[OptionsModel], environment: Mapping[str, str] = os.environ
+) -> None:
     """Set every option of a class in the arguments: as given, from the variables and the project file, or its default.
 
     Raises ProblemsError with every mistake.
@@ -179,7 +181,7 @@ def _first(raw: object) -> object:
     return raw[0] if isinstance(raw, list) and raw else raw
 
 
-class PrometheusAccess(Options):
+class PrometheusAccess(OptionsModel):
     """Prometheus, and how to log in there. A secret is never an option, because every user can read those."""
 
     group = "access to Prometheus"
@@ -211,7 +213,7 @@ class PrometheusAccess(Options):
     """do not verify the server's certificate"""
 
 
-class Files(Options):
+class Files(OptionsModel):
     """What the files of a project say."""
 
     objectives: Folder = None
@@ -220,7 +222,7 @@ class Files(Options):
     """alert settings (alerts.yaml): disables alerts, or changes their threshold, `for` or severity"""
 
 
-class Rules(Options):
+class Rules(OptionsModel):
     """What the rules depend on, besides the objectives."""
 
     selector: Annotated[Rare[str], single(_selector), Form("MATCHERS")] = ""
@@ -234,11 +236,11 @@ class Rules(Options):
     )
     """factor by which every window and every `for` of the rules is multiplied, such as 1/60 for demos and tests
     (default: {default})"""
-    runbook_url: Annotated[Rare[str], single(_runbook), Form("URL")] = Generated().runbook_url
+    runbook_url: Annotated[Rare[str], single(_runbook), Form("URL")] = RUNBOOK_URL
     """URL of a runbook; {alert} is replaced by the alert's name (default: {default})"""
 
 
-class Links(Options):
+class Links(OptionsModel):
     """Links of dashboards."""
 
     link: Annotated[Rare[tuple[tuple[str, str], ...]], each(_link), Form("TITLE=URL", repeated=True)] = ()
@@ -282,7 +284,7 @@ class RequiredPrometheus(PrometheusAccess):
     TRITONWATCH_PROMETHEUS)"""
 
 
-class _Receiving(Options):
+class _Receiving(OptionsModel):
     group = "receivers of alerts"
     section = "receivers"
 
@@ -350,7 +352,7 @@ class Dashboards(PrometheusAccess, Links, Files):
     """file with a service account token (or the variable TRITONWATCH_GRAFANA_TOKEN)"""
 
 
-class Bridge(Options):
+class Bridge(OptionsModel):
     """A bridge, by its folder or its URL, for what reads its incidents."""
 
     bridge_data: Annotated[Folder, Key("bridge.data")] = None

@@ -31,9 +31,9 @@ from triton_slo.group_status import (
     overviews,
 )
 from triton_slo.indicators.histograms import WRONG_SETTINGS
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Remarks
+from triton_slo.sources import CAVEATS
 
 Row = TypeVar("Row")
 _MIN_WRAPPED_WIDTH = 20

@@ -12,7 +12,6 @@ from triton_dashboards.query import BoardScope, summed, total
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo.artifact import Options, Rule
 from triton_slo.indicators import KINDS, Indicator
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.names import (
     ALERTS,
     CAUSE,
@@ -40,6 +39,7 @@ from triton_slo.names import (
     worst_burn,
 )
 from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS
+from triton_slo.sources import CAVEATS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """Labels that identify one error budget."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from triton_slo import names
 from triton_slo.alert_settings import Tuning
 from triton_slo.promql import for_metricsql
 from triton_slo.yaml_text import HEADER
@@ -44,7 +45,7 @@ class Options:
     scrape_interval_seconds: float = 15.0
     format: Format = "prometheus"
     selector: str = ""
-    runbook_url: str = "https://github.com/tritonwatch/tritonwatch/blob/main/alerts/runbooks/{alert}.md"
+    runbook_url: str = names.RUNBOOK_URL
     dashboard_url: str = ""
     webhook_url: str = "http://bridge:9096/alertmanager"
     """Address to which Alertmanager sends pages and tickets: the Slack bridge, or the bridge of the demo."""

@@ -16,9 +16,9 @@ from triton_slo.canary import Comparison
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, either_way, group_name, points
 from triton_slo.indicators import indicator_class
-from triton_slo.indicators.sources import CAVEATS, HIDING, Caveat
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus
+from triton_slo.sources import CAVEATS, HIDING, Caveat
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, either_way
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.histograms import WRONG_SETTINGS
-from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.promql import Matchers
+from triton_slo.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Literal
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import error_budget
-from triton_slo.indicators.sources import caveat_words, caveats_of
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import SUSTAINABLE
+from triton_slo.sources import caveat_words, caveats_of
 
 
 def group_name(group: Mapping[str, str]) -> str:

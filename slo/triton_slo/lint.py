@@ -15,11 +15,11 @@ from triton_slo.expression import always_answers, our_series
 from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators import ALERTS
 from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion import Exclusion, clipped, merged
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.plan import MIN_SCRAPES, Plan
+from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 
 _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 """Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it applies."""

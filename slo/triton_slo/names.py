@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+RUNBOOK_URL = "https://github.com/tritonwatch/tritonwatch/blob/main/alerts/runbooks/{alert}.md"
+"""Annotation of alerts, unless --runbook-url gives another address."""
 SLO = "slo"
 """Label: name of the objective."""
 INDICATOR = "indicator"
@@ -31,7 +33,7 @@ REASON = "reason"
 (Prometheus does not store it), no_first_response, no_token_times and no_request_means (Triton or the engine does not
 export it), no_api (only its metrics are read); of excluded time why it is."""
 SOURCE = "source"
-"""Label: what an indicator was computed from; `triton_slo.indicators.sources` has what each cannot see."""
+"""Label: what an indicator was computed from; `triton_slo.sources` has what each cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 Severity = Literal["critical", "warning", "info", "none"]

@@ -97,7 +97,7 @@ def test_what_the_text_of_a_page_names_exists(page: Path) -> None:
 
     for verb, options in re.findall(r"\btritonwatch ([a-z]+)([^`\n|]*)", " ".join(spans)):
         parser = argparse.ArgumentParser()
-        importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+        importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
         assert set(re.findall(r"--[a-z-]+", options)) <= parser._option_string_actions.keys()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,19 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert f"usage: tritonwatch {verb}" in text
     assert "example: tritonwatch " in text
+
+
+def test_help_loads_nothing_that_only_the_work_of_a_verb_needs() -> None:
+    """These take longer to load than everything that help needs; the sidecar image has only some of them."""
+    program = """\
+import sys
+from tritonwatch.cli import VERBS, main
+assert not any(main([verb, "--help"]) for verb in VERBS)
+work = {"numpy", "requests", "prometheus_api_client", "prometheus_client", "promql_parser", "grafanalib", "rich", "mcp"}
+print(sorted(work & set(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "[]\n" == done.stderr
 
 
 @pytest.mark.parametrize("verb", VERBS)

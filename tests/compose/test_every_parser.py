@@ -34,7 +34,7 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield every parser of every verb, with the words that lead to it."""
     for verb in VERBS:
         parser = Parser(prog=verb)
-        importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+        importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
         yield from _below(verb, parser)
 
 

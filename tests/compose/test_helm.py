@@ -20,7 +20,8 @@ from support.kubernetes.schemas import validate
 from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main
-from tritonwatch.commands.exporter import configure, settings_of
+from tritonwatch.commands.exporter import settings_of
+from tritonwatch.usage.exporter import configure
 
 OVERLAYS = {"prometheus": "overlays/prometheus-operator", "victoria-metrics": "overlays/victoria-metrics"}
 

@@ -19,8 +19,9 @@ from support.stack.mounted_stack import MountedStack
 from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from tritonwatch.cli import main
-from tritonwatch.commands import exporter
+from tritonwatch.commands.exporter import settings_of
 from tritonwatch.parser import Parser
+from tritonwatch.usage.exporter import configure
 
 NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
@@ -163,9 +164,9 @@ def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         _edit(stack, "threshold: 1s", "threshold: 333ms")
         parser = Parser()
-        exporter.configure(parser)
+        configure(parser)
         given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
-        buckets = exporter.settings_of(parser.parse_args(given)).bucket_bounds
+        buckets = settings_of(parser.parse_args(given)).bucket_bounds
 
     assert 0.333 in {bound for bounds in buckets.thresholds.values() for bound in bounds}
 

@@ -32,7 +32,7 @@ def _tritonwatch(words: tuple[str, ...]) -> None:
     verb = next(word for word in words[1:] if not word.startswith("-"))
     assert verb in VERBS
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+    importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
     # Square brackets contain what may be omitted; it must exist all the same.
     parser.parse_args([word.strip("[]") for word in words[words.index(verb) + 1 :] if word != "..."])
 

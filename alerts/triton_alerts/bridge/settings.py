@@ -16,7 +16,7 @@ from triton_exporter.common.options import (
     Folder,
     Form,
     Key,
-    Options,
+    OptionsModel,
     Rare,
     Switch,
     Url,
@@ -109,7 +109,7 @@ Seconds = Annotated[float, single(_seconds), Form("DURATION", default_text=lambd
 Channel = Annotated[str, single(_channel), Form("CHANNEL")]
 
 
-class SlackSettings(Options):
+class SlackSettings(OptionsModel):
     """Where messages go."""
 
     group = "sending to Slack"
@@ -190,7 +190,7 @@ def _address_of(bridge: str, _: Path) -> str:
     return f"{host if is_loopback(host) else every}:{port}" if port else "127.0.0.1:9096"
 
 
-class _Receiving(Options):
+class _Receiving(OptionsModel):
     group = "receiving from Alertmanager"
     section = "bridge"
 
@@ -214,7 +214,7 @@ class _Receiving(Options):
     """send a page if no Watchdog notification has arrived for this long (default: {default})"""
 
 
-class _Evidence(Options):
+class _Evidence(OptionsModel):
     group = "evidence in messages"
     section = "bridge"
 

@@ -1,1 +1,1 @@
-"""The verbs of the command line, one module each."""
+"""What the verbs do, one module each; `tritonwatch.usage` has their options."""

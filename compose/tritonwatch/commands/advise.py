@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from triton_exporter.common.duration import duration_between, in_words
-from triton_exporter.common.options import adder, host_and_port, parsed
+from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import CHANGEABLE, advise
+from triton_slo.advise.advice import advise
 from triton_slo.advise.check import checked_text, compare, read
 from triton_slo.advise.measured import Measured, Promises, read_models, read_promises
 from triton_slo.advise.report import document, text
@@ -25,46 +24,15 @@ from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS
 from tritonwatch import access, files, output
-from tritonwatch.arguments import add_at, add_group_filter, seconds, text_of
+from tritonwatch.arguments import text_of
 from tritonwatch.objective_files import load
-from tritonwatch.parser import declare, did_you_mean
-from tritonwatch.project import Advised
+from tritonwatch.parser import did_you_mean
 
-EXAMPLE = "tritonwatch advise --prometheus http://127.0.0.1:9090 --model classifier --if instances=2"
-OPTIONS = Advised
 _LOG = logging.getLogger(__name__)
+
+
 _MISSED = 3
 """Readings in a row that may fail before --watch no longer exposes the last values."""
-EXIT_CODES = {
-    0: "printed, also where it is unknown; or --watch was stopped by SIGTERM or Ctrl-C",
-    1: "there is no data of such a model, a file has a mistake, Prometheus did not respond, or --listen is in use",
-    3: "a prediction of --check did not come true",
-}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add_group_filter(parser, "advise on this model only (default: all)")
-    add(
-        "--if CHANGE",
-        f"predict this change of one or more of {', '.join(CHANGEABLE)}; such as "
-        "instances=2,max_batch_size=16",
-        _changed,
-        dest="changed",
-    )
-    add("--last DURATION", "length of the time that is measured (default: 1h)", seconds, default=3600.0)
-    add_at(add, "end of the time that is measured")
-    add("--save FILE", "write what is predicted to this file, as JSON")
-    add("--check FILE", "compare what --save wrote with what came after the configuration was changed")
-    add("--json", "write JSON instead of text")
-    add(
-        "--watch DURATION",
-        "serve the headroom as series for Prometheus at --listen, and look so often whether it changed",
-        parsed(duration_between(1, 3600)),
-    )
-    add("--listen HOST:PORT", "address of --watch", parsed(host_and_port))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -203,23 +171,3 @@ def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:
             wrong = f"is not an objective{did_you_mean(name, known)}"
             raise ProblemsError(Problem(f"--objective {name}", wrong))
     return tuple(each for each in objectives if not args.objective or each.name in args.objective)
-
-
-def _changed(text: str) -> dict[str, float]:
-    changed = {}
-    for part in text.split(","):
-        name, _, number = part.partition("=")
-        name = name.strip()
-        if name not in CHANGEABLE:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is not one of {', '.join(CHANGEABLE)}{did_you_mean(name, CHANGEABLE)}"
-            )
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        least = 0 if name in ("delay_ms", "max_queue_size", "batching") else 1
-        if not least <= value <= 1_000_000 or (name != "delay_ms" and value != int(value)):
-            raise argparse.ArgumentTypeError(f"{part!r}: {number!r} is not a number of {least} or more")
-        changed[name] = value
-    return changed

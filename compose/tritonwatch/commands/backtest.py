@@ -14,9 +14,8 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.text import Text
 
-from triton_exporter.common.duration import DAY, duration_text, in_words
+from triton_exporter.common.duration import duration_text, in_words
 from triton_exporter.common.moments import local_text, utc_text
-from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.amounts import budget_left
@@ -49,42 +48,12 @@ from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
-from tritonwatch.arguments import add_at, seconds, text_of, whole
+from tritonwatch.arguments import text_of
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.objective_files import load
-from tritonwatch.parser import declare
-from tritonwatch.project import Replay
 from tritonwatch.status_table import Column, Fitted
 
-EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
-OPTIONS = Replay
-EXIT_CODES = {0: "printed", 1: "there is no history, a file has a mistake, or Prometheus did not respond"}
-
 _PIPE_WIDTH = 160
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add(
-        "--history FILE",
-        "replay this file (CSV, or a file written by --save) instead of data from Prometheus",
-    )
-    add(
-        "--save FILE",
-        "save the replayed data to this file (.csv, or the more compact .npz); an existing file is never "
-        "overwritten",
-    )
-    add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
-    add_at(add, "end of the history")
-    add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
-    add(
-        "--incidents FILE",
-        "CSV file of known incidents, to compute precision, recall and detection time of the alerts",
-    )
-    add("--top N", "number of alerts to list (default: 40)", whole, default=40)
-    add("--json", "write JSON instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -305,6 +274,8 @@ _COUNTS: tuple[Column[Score], ...] = (
     Column("pages", lambda score: str(score.pages)),
     Column("tickets", lambda score: str(score.alerts - score.pages), 2),
 )
+
+
 _MARKS: tuple[Column[Score], ...] = (
     Column("precision", lambda score: _share_text(score.precision), 3),
     Column("recall", lambda score: _share_text(score.recall), 1),
@@ -317,6 +288,8 @@ _MARKS: tuple[Column[Score], ...] = (
     Column("detection", lambda score: _median(score.detection_median, score.detection_worst), 4),
     Column("reset", lambda score: _median(score.reset_median, score.reset_worst), 5),
 )
+
+
 _ALERTS: tuple[Column[Episode], ...] = (
     Column("when (UTC)", lambda episode: local_text(episode.started), number=False),
     Column("as", lambda episode: episode.severity, number=False),

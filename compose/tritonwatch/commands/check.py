@@ -23,7 +23,6 @@ from triton_alerts.bridge.receiver import PATH
 from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import llm, models
 from triton_exporter.common.moments import utc_text
-from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError, by_line, explained_once
 from triton_exporter.exposition.parse import parse
@@ -40,37 +39,11 @@ from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch import access
-from tritonwatch.arguments import path, seconds, text_or_problem, yaml_files
-from tritonwatch.parser import declare
-from tritonwatch.project import Checked
-
-EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
-OPTIONS = Checked
-EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or a server did not respond"}
-
+from tritonwatch.arguments import text_or_problem, yaml_files
+from tritonwatch.usage.check import OPTIONS
 
 _HEARTBEAT_SECONDS = 600
 """Age at which the bridge's last Watchdog alert, which Alertmanager sends each minute, is too old."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add(
-        "files FILE",
-        "objectives file, alerts.yaml or rule file, or a folder of them (default: those of the project file)",
-        path,
-        nargs="*",
-    )
-    add(
-        "--retention DURATION",
-        "retention time of Prometheus, such as 15d; check then reports objectives that need a longer "
-        "retention time",
-        seconds,
-    )
-    add("--offline", "check the files only, and ask no server")
-    add("--json", "write JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,72 +16,21 @@ from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import llm, models, state
-from triton_exporter.common.options import adder
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.artifact import Options
 from triton_slo.server_access import read_secret
 from tritonwatch import access, output
 from tritonwatch.arguments import check_out, tuned
 from tritonwatch.objective_files import load
-from tritonwatch.parser import declare
-from tritonwatch.project import Dashboards
 
-EXAMPLE = (
-    "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
-)
-OPTIONS = Dashboards
-EXIT_CODES = {0: "done", 1: "failed, or --dry-run found a change"}
 TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
 
+
 Json = dict[str, Any]
+
+
 _MAX_DASHBOARDS = 5000
 """Results of a search; Grafana gives no more."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add(
-        "action",
-        "list the dashboards, write them to --out, or push them to --grafana",
-        choices=("list", "write", "push"),
-    )
-    add(
-        "--per-model",
-        "also generate one dashboard for each model that has series in the Prometheus of --prometheus",
-    )
-    add("--folder FOLDER", f"title of the Grafana folder (default for a new folder: {FOLDER_TITLE})", _title)
-    add = adder(parser.add_argument_group("write").add_argument)
-    add("--out DIR", "folder to write to", Path)
-    add(
-        "--format",
-        "JSON files, ConfigMaps for the Grafana sidecar, dashboard.grafana.app/v1beta1 resources, or JSON files "
-        "to share, whose import asks for the data source (default: json)",
-        choices=("json", "configmap", "resource", "share"),
-        default="json",
-    )
-    add("--namespace NAMESPACE", "namespace of the ConfigMaps", _namespace, default="")
-    add = adder(parser.add_argument_group("push").add_argument)
-    add("--dry-run", "show what would change, and change nothing; exit with 1 if anything would change")
-    add(
-        "--prune",
-        "delete the dashboards of models that no longer have series in the Prometheus of --prometheus",
-    )
-
-
-def _title(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("the title is empty; give a title")
-    return text
-
-
-def _namespace(text: str) -> str:
-    if text and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside"
-        )
-    return text
 
 
 def run(args: argparse.Namespace) -> int:

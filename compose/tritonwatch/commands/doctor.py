@@ -12,33 +12,11 @@ import textwrap
 from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.doctor.checks import examine, requests_by_model
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.snapshot import NO_API
 from triton_slo.problem_words import count
-from tritonwatch.parser import declare
-
-EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
-EXIT_CODES = {
-    0: "no problems were found; there may be recommendations",
-    1: "problems were found, or Triton did not respond",
-}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    add = adder(parser.add_argument)
-    declare(parser, DoctorSettings)
-    add(
-        "--watch DURATION",
-        "time for which Triton's traffic is observed (default: 2s)",
-        parsed(duration_between(0, 60)),
-        default=2.0,
-    )
-    add("--json", "write the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,27 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+from triton_exporter.app.exporter import Exporter, give_back_large_buffers
 from triton_exporter.app.settings import Settings
 from triton_exporter.common.options import NO_FILE, read_file
 from triton_exporter.common.problem import Problem, ProblemsError
-from tritonwatch.parser import declare
+from triton_exporter.distribution.state_file import StateFileInUseError
+from triton_exporter.http.server import Server
+from triton_exporter.http.web_config import load_web_config
 
 _TURN_SECONDS = 0.0005
 """Python's thread switch interval. The default of 5 ms is as long as Triton needs for a whole response, and
 would delay threads that only relay bytes."""
-
-EXAMPLE = "tritonwatch exporter --triton http://127.0.0.1:8000"
-EXIT_CODES = {0: "stopped by SIGTERM or Ctrl-C", 1: "a mistake in the settings file, or --listen is in use"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    declare(parser, Settings)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="settings file (YAML) with these options as keys, written with _ instead of -",
-    )
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -44,12 +34,6 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    # Imported here: numpy and TLS take most of a second of CPU, which `--help` does without.
-    from triton_exporter.app.exporter import Exporter, give_back_large_buffers
-    from triton_exporter.distribution.state_file import StateFileInUseError
-    from triton_exporter.http.server import Server
-    from triton_exporter.http.web_config import load_web_config
-
     give_back_large_buffers()
     sys.setswitchinterval(_TURN_SECONDS)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")

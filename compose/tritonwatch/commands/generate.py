@@ -12,7 +12,6 @@ from pathlib import Path
 import yaml
 
 from triton_alerts import alertmanager
-from triton_exporter.common.options import adder
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import autoscaling, yaml_text
 from triton_slo.alert_settings import Tuning
@@ -22,12 +21,10 @@ from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access, output
 from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
-from tritonwatch.parser import declare
-from tritonwatch.project import Generation, exporter_and_triton
+from tritonwatch.project import exporter_and_triton
+from tritonwatch.usage.generate import PARTS
 
 _DEFAULTS = Options()
-PARTS = ("rules", "alertmanager", "dashboards", "targets", "autoscaling")
-"""Subfolders of the generated files."""
 
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
@@ -119,27 +116,6 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         watchdog_url=args.watchdog_url,
         ticket_hours=args.ticket_hours,
         tuning=tuning,
-    )
-
-
-EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
-OPTIONS = Generation
-EXIT_CODES = {0: "written", 1: "mistakes in the files, or --check found a difference"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add("--only", "write only this kind of file, directly into --out", choices=PARTS)
-    add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
-    add(
-        "--format",
-        "format of the rules: files for Prometheus or vmalert, resources for prometheus-operator, or a "
-        "values file for the Helm chart that also contains the objectives; keda writes those for Prometheus and, "
-        "into autoscaling, objects that scale Triton on traffic over break rate (default: prometheus)",
-        choices=("prometheus", "operator", "vmalert", "helm", "keda"),
-        default="prometheus",
     )
 
 

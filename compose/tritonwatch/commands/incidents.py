@@ -9,57 +9,14 @@ import sys
 import time
 from datetime import datetime
 
-from triton_alerts import hours
 from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_exporter.common.duration import in_words, parse_seconds
-from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.duration import in_words
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
-from tritonwatch.arguments import moment
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import recorded_incidents
-from tritonwatch.parser import declare
-from tritonwatch.project import Incidents, PrometheusAccess
-
-EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
-OPTIONS = Incidents
-EXIT_CODES = {0: "printed", 1: "not found or not readable"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the verb; without a subcommand it lists incidents."""
-    _add_list(parser, default=None, last="7d")
-    subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID | summary")
-    every = subcommands.add_parser(
-        "list",
-        help="list incidents (the default)",
-        epilog="example: tritonwatch incidents list --data /var/lib/tritonwatch-bridge",
-    )
-    _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
-    show = subcommands.add_parser(
-        "show",
-        help="show one incident: cause, acknowledgement, timeline",
-        epilog="example: tritonwatch incidents show 1f9c3a --data /var/lib/tritonwatch-bridge",
-    )
-    adder(show.add_argument)("id", "id of the incident, as in the list and in Slack, or its first characters")
-    _add_shared(show)
-    week = subcommands.add_parser(
-        "summary",
-        help="print a summary of a week as Markdown",
-        epilog="example: tritonwatch incidents summary --data /var/lib/tritonwatch-bridge",
-    )
-    _add_data(week)
-    add = adder(week.add_argument)
-    add("--until TIME", "end of the week: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
-    add(
-        "--hours WHEN",
-        f"working hours; pages outside them are counted (default: {hours.WORKING})",
-        parsed(hours.parse),
-        default=hours.WORKING,
-    )
-    declare(week, PrometheusAccess)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,28 +26,6 @@ def run(args: argparse.Namespace) -> int:
         raise ProblemsError(Problem("--data", "is missing", fix))
     function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)
     return function(args, recorded_incidents(args.data))
-
-
-def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -> None:
-    _add_shared(parser, default=default)
-    adder(parser.add_argument)(
-        "--last DURATION",
-        "list the incidents of the last DURATION, and all open incidents (default: 7d)",
-        parsed(parse_seconds),
-        default=last,
-    )
-
-
-def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
-    _add_data(parser)
-    # argparse.SUPPRESS: the default of a subcommand would undo an option given before it.
-    adder(parser.add_argument)(
-        "--json", "write JSON: an object for each incident", default=how.get("default", argparse.SUPPRESS)
-    )
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    declare(parser, OPTIONS, ("data",))
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:

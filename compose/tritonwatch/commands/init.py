@@ -7,16 +7,14 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
 
 from triton_exporter.app.features import triton_client
 from triton_exporter.app.settings import TritonAccess
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.common.options import Form, Key, Options, Variable, adder, api_url, each, metrics_page
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.distribution.counters import version_of
 from triton_exporter.exposition.parse import parse
@@ -25,52 +23,22 @@ from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelVersion, Snap
 from triton_exporter.triton.poll import ApiPoller
 from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
-from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
-from tritonwatch.parser import declare
-from tritonwatch.project import FILE, Files, PrometheusAccess
-
-EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --prometheus http://127.0.0.1:9090"
-OPTIONS = PrometheusAccess
-EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
+from tritonwatch.project import FILE, Files
+from tritonwatch.usage.init import Tritons
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
+
+
 _MAX_POLLS = 100
+
+
 _EXPORTER_PORT = 9401
+
+
 _MICROSECONDS = 1e6
-
-
-def _triton(text: str) -> str:
-    # In a project file the Tritons to watch are EXPORTER=TRITON.
-    return api_url(text.partition("=")[2] or text)
-
-
-class _Tritons(Options):
-    section = "exporter"
-
-    triton: Annotated[
-        tuple[str, ...],
-        each(_triton),
-        Form("URL", repeated=True),
-        Key("tritons"),
-        Variable("TRITONWATCH_EXPORTER_TRITON"),
-    ] = ()
-    """URL of Triton's API, such as http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeat for each Triton; default: the tritons of the
-    project file); where only the metrics can be reached, leave it out and give --triton-metrics"""
-    triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
-    """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
-    same host)"""
-
-    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
-        """Return what is wrong with the two together."""
-        if not (self.triton or self.triton_metrics):
-            fix = f"give --triton URL, or write it into {FILE} as tritons"
-            yield Problem("--triton", "is missing", fix)
-        if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
-            reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
-            yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")
 
 
 PROJECT = """\
@@ -87,22 +55,9 @@ out: generated
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add = adder(parser.add_argument)
-    declare(parser, _Tritons)
-    declare(parser, TritonAccess, TritonAccess.options().keys() - {"triton", "triton_metrics", "timeout"})
-    add(
-        "--out FILE",
-        "file to write, or - for standard output (default: proposed.yaml in the folder of objectives of the project)",
-    )
-    add("--force", "replace an existing file")
-    declare(parser, OPTIONS)
-
-
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
-    tritons = _Tritons.read(vars(args), os.environ, args.project_file)
+    tritons = Tritons.read(vars(args), os.environ, args.project_file)
     each_access = [
         TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
         for address, page in zip_longest(tritons.triton, tritons.triton_metrics)

@@ -12,35 +12,14 @@ from pydantic import Field
 
 from triton_alerts.bridge.incidents.history import last_written
 from triton_exporter.common.installed_version import installed_version
-from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.problem_words import count
 from tritonwatch import access, objective_files
 from tritonwatch.assistant_tool import AssistantTool, polled_ago
-from tritonwatch.parser import declare
-from tritonwatch.project import Asked
-
-EXAMPLE = "tritonwatch mcp --prometheus http://127.0.0.1:9090 --bridge-data /var/lib/tritonwatch-bridge"
-OPTIONS = Asked
-EXIT_CODES = {0: "standard input ended"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.description = (
-        "Serve the Model Context Protocol to an AI assistant, on standard input and output. The "
-        "assistant starts this command itself (docs/web.md). The command changes nothing: it only "
-        "queries Prometheus and reads incidents."
-    )
-    declare(parser, OPTIONS)
+from tritonwatch.mcp_server import serve
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer until standard input ends."""
-    try:
-        from tritonwatch.mcp_server import serve
-    except ModuleNotFoundError as error:
-        fix = "pip install 'tritonwatch[mcp,slo,alerts]'"
-        raise ProblemsError(Problem(f"package {error.name}", "is not installed", fix), code=2) from error
     # A mistake in an option ends the command at once, not the first question.
     access.from_arguments(args, os.environ)
     objective_files.load(args.objectives)
@@ -49,8 +28,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 Names = Annotated[list[str] | None, Field(description="only these names (default: all)")]
+
+
 Name = Annotated[str | None, Field(description="only this name (default: all)")]
+
+
 Moment = Annotated[str | None, Field(description="time instead of now: 2026-05-01T09:30Z or Unix seconds")]
+
+
 Length = Annotated[str, Field(description="a duration such as 12h or 7d")]
 
 
@@ -93,9 +78,6 @@ def _report(
 def _written_ago(args: argparse.Namespace, _document: Any) -> float | None:
     written = last_written(args.data)
     return None if written is None else time.time() - written
-
-
-# The limits of an answer are read off its JSON, so that both always agree.
 
 
 def _limits_of_status(document: Mapping[str, Any]) -> list[str]:
@@ -174,6 +156,8 @@ def _newest_record(document: Mapping[str, Any]) -> float:
 
 
 _RECORDED = {"prometheus": "prometheus", "objectives": "objectives"}
+
+
 TOOLS = (
     AssistantTool(
         "status",

@@ -23,32 +23,26 @@ from tritonwatch import access, output
 from tritonwatch.arguments import objective_texts
 from tritonwatch.commands.check import unmeasured_objectives
 from tritonwatch.commands.generate import by_path, generated
-from tritonwatch.parser import declare
-from tritonwatch.project import Reloading
-
-EXAMPLE = (
-    "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
-    "--alertmanager http://127.0.0.1:9093"
-)
-OPTIONS = Reloading
-EXIT_CODES = {0: "the new files are loaded", 1: "failed; the old files stay loaded"}
 
 CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "promtool": (("check", "rules"), "rules/*.yml"),
     "amtool": (("check-config",), "alertmanager/alertmanager.yml"),
 }
 """Program -> its arguments and the files it checks."""
+
+
 _CHECK_SECONDS = 120
+
+
 _DEFINING = ("name", "query", "duration", "keepFiringFor", "labels", "annotations")
+
+
 _Groups = Mapping[str, dict[str, Any]]
 """Groups of rule files by name."""
+
+
 _Rules = Mapping[str, list[dict[str, Any]]]
 """Rules by the name of their group, as Prometheus shows them."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    declare(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,8 +14,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder, parsed
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.group_status import GroupStatus, burns
@@ -23,21 +21,11 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files, status_table
-from tritonwatch.arguments import add_at, add_group_filter, misspelt, whole
+from tritonwatch.arguments import misspelt
 from tritonwatch.assistant_tool import JsonAnswer
-from tritonwatch.parser import declare
-from tritonwatch.project import Recorded
-
-EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
-OPTIONS = Recorded
-EXIT_CODES = {
-    0: "printed",
-    1: "a row is, or may be, in a state of --fail-on, rules are not loaded, or Prometheus did not respond",
-}
 
 _PIPE_WIDTH = 220
 """Width of a table that is not written to a terminal."""
-_MIN_SECONDS = 0.2
 
 
 _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
@@ -60,32 +48,6 @@ class _Reading:
     def messages(self) -> tuple[str, ...]:
         """Messages for people about rows that are missing or incomplete."""
         return (*self.remarks.lines, self.not_loaded) if self.not_loaded else self.remarks.lines
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    declare(parser, OPTIONS)
-    add = adder(parser.add_argument)
-    add("--json", "write JSON instead of a table")
-    add_group_filter(parser, "show only this model")
-    add("--top N", "show only the N most urgent rows (default: all)", whole, default=0)
-    add_when = adder(parser.add_mutually_exclusive_group().add_argument)
-    add_at(add_when)
-    add_when(
-        "--watch DURATION",
-        "refresh until Ctrl-C, at this interval (default: 10s); with --json, print one line per refresh",
-        parsed(duration_between(_MIN_SECONDS, 3600)),
-        nargs="?",
-        const=10.0,
-    )
-    add(
-        "--fail-on STATE",
-        "exit with 1 if a row is in this state: exhausted, unknown, or burning (burn rate above 1x now) "
-        "(repeatable)",
-        choices=tuple(_IN_STATE),
-        action="append",
-        default=[],
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from triton_slo import links, names
 from triton_slo.group_status import GroupStatus
 from triton_slo.promql import regex_of
-from tritonwatch.arguments import moment
+from tritonwatch.usage.arguments import moment
 
 TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""

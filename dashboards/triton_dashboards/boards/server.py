@@ -28,8 +28,8 @@ from triton_exporter.catalogue import gpu, own, processes, state, triton
 from triton_slo import links, signals
 from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
-from triton_slo.indicators.sources import ESTIMATING_SOURCES, EXACT_SOURCES
 from triton_slo.names import FAILED_LOADS, MODELS_IN_STATE, server_traffic
+from triton_slo.sources import ESTIMATING_SOURCES, EXACT_SOURCES
 
 _LEGEND = "{{instance}}"
 _NO_GPU = 'source="none"'

@@ -27,7 +27,6 @@ from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
-from triton_slo.indicators.sources import EXACT_SOURCES
 from triton_slo.names import (
     ALERTS,
     CAUSE,
@@ -37,6 +36,7 @@ from triton_slo.names import (
     TIER,
 )
 from triton_slo.objective.model import WORKBOOK_TIERS
+from triton_slo.sources import EXACT_SOURCES
 
 _BURN = replace(displays.calm(displays.BURN), decimals=2)
 _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"

@@ -18,7 +18,7 @@ from triton_exporter.common.options import (
     Form,
     HeadersFile,
     MetricsUrl,
-    Options,
+    OptionsModel,
     Patterns,
     Percent,
     Rare,
@@ -69,7 +69,7 @@ def lacks_client(triton: str) -> bool:
     return is_grpc(triton) and not all(map(importlib.util.find_spec, ("grpc", "tritonclient")))
 
 
-class TritonAccess(Options):
+class TritonAccess(OptionsModel):
     """Access to a Triton; URLs have no trailing slash."""
 
     section = "exporter"

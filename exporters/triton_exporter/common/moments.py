@@ -1,4 +1,4 @@
-"""Moments (Unix times) as text, one form for people and one for programs; and moments that people write."""
+"""Moments (Unix times) as text, one form for people and one for programs; and moments and time zones that people write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 _YEAR_2200 = 7_258_118_400
+_MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
+"""Names that a tz database may contain and that mean something else, or nothing, on the next machine."""
 
 
 def utc_text(at: float) -> str:
@@ -45,3 +47,15 @@ def parse_past_moment(text: str) -> float:
     if at > time.time():
         raise ValueError(f"{text} is in the future; write a time up to now")
     return at
+
+
+def time_zone(timezone: str) -> ZoneInfo:
+    """Return the time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
+    if timezone.partition("/")[0] in _MACHINES:
+        raise ValueError(
+            f"{timezone!r} is not the same zone on every machine; write one such as Europe/Berlin"
+        )
+    try:
+        return ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{timezone!r} is not a time zone; write one such as Europe/Berlin") from None

@@ -1,6 +1,6 @@
 """Options: each is one field of a class, and command line, environment, file, help and docs follow from it.
 
-    class WebSettings(Options):
+    class WebSettings(OptionsModel):
         listen: Address = ("127.0.0.1", 9097)
         '''address to serve the pages on (default: {default})'''
 
@@ -287,10 +287,10 @@ _MAPPING = "write a YAML mapping of options"
 NO_FILE = OptionsFile(Path(), {})
 
 
-Model = TypeVar("Model", bound="Options")
+Model = TypeVar("Model", bound="OptionsModel")
 
 
-class Options(BaseModel):
+class OptionsModel(BaseModel):
     """A class with a field for each option; a field whose type has no Form has no option."""
 
     model_config = ConfigDict(
@@ -319,7 +319,7 @@ class Options(BaseModel):
             if form is None:
                 continue
             declaring = next(base for base in cls.__mro__ if name in get_annotations(base))
-            assert issubclass(declaring, Options)
+            assert issubclass(declaring, OptionsModel)
             key = next(
                 (mark for mark in field.metadata if isinstance(mark, Key)),
                 Key(".".join(filter(None, (declaring.__dict__.get("section"), name)))),

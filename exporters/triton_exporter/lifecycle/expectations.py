@@ -6,11 +6,14 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triton_exporter.catalogue import own
 from triton_exporter.family import Family
-from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.snapshot import Snapshot
+
+if TYPE_CHECKING:  # the options of the exporter need the parsers alone
+    from triton_exporter.lifecycle.tracker import Lifecycle
+    from triton_exporter.snapshot import Snapshot
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_exporter.snapshot import ModelConfig
+
+if TYPE_CHECKING:
+    from triton_exporter.snapshot import ModelConfig
 
 DATATYPES = (
     "BOOL",

@@ -28,8 +28,6 @@ NEAR = 1.5
 VAGUE = 1.3
 """Where a full batch may take so much longer than at best, only limits are given."""
 MAX_CHANGES = 3
-CHANGEABLE = ("instances", "max_batch_size", "batching", "delay_ms", "max_queue_size", "replicas")
-"""What a change may set, by its name on the command line."""
 _FEW, _MOST = 4_000, 100_000
 """Requests that are played: few where the answer is clear, more for a tail."""
 _STRIDE = 1.25
@@ -108,7 +106,7 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return the advice on each objective of one model version.
 
-    `changed` is a change to predict, by the names of `CHANGEABLE`; without `changes` none is looked for.
+    `changed` is a change to predict, by name, such as `instances`; without `changes` none is looked for.
     """
     return tuple(_advise(measured, promise, promises, changed, changes) for promise in promises)
 

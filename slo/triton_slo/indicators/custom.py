@@ -10,8 +10,8 @@ from pydantic import model_validator
 from triton_slo import expression
 from triton_slo.fields import refuse
 from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope
-from triton_slo.indicators.sources import CLIENTS
 from triton_slo.promql import by
+from triton_slo.sources import CLIENTS
 
 
 class Custom(Indicator):

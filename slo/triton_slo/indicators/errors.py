@@ -18,8 +18,8 @@ from triton_slo.fields import Names
 from triton_slo.indicators.gateways import GatewayIndicator, GatewayName
 from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope, failures, shares
 from triton_slo.indicators.queue import QUEUE_FULL, full_queue, full_queue_counter, untraced
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, quote, regex_of
+from triton_slo.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""

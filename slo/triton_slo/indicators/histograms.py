@@ -17,8 +17,8 @@ from triton_slo import names
 from triton_slo.fields import Threshold
 from triton_slo.indicators.gateways import GatewayRequests
 from triton_slo.indicators.indicator import FieldFinding, Indicator, Measure, Scope, WrongSetting
-from triton_slo.indicators.sources import ESTIMATING_SOURCES
 from triton_slo.promql import Matchers, by, indent, le_matcher, on, paren, quote, regex_of
+from triton_slo.sources import ESTIMATING_SOURCES
 
 
 def in_buckets(metric: Metric, edge: float, scope: Scope | GatewayRequests) -> tuple[str, str]:

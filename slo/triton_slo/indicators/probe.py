@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
 from triton_slo.indicators.indicator import Indicator, Measure, Scope, failures, shares
-from triton_slo.indicators.sources import PROBER
 from triton_slo.promql import Matchers
+from triton_slo.sources import PROBER
 
 _COUNTED = f'result!~"{"|".join(probe.INCONCLUSIVE)}"'
 """A probe whose input the model refuses, or that has never worked, shows nothing about the model."""

@@ -13,8 +13,8 @@ from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.indicators.histograms import HistogramIndicator, share_of_time
 from triton_slo.indicators.indicator import Indicator, Measure, Scope, failures
-from triton_slo.indicators.sources import UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on
+from triton_slo.sources import UNTRACED_QUEUE
 
 _REJECTED = 'reason="REJECTED"'
 QUEUE_FULL = "QUEUE_FULL"

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from triton_exporter.common.duration import DAY
+from triton_exporter.common.moments import time_zone
 from triton_slo import expression, names
 from triton_slo.fields import Value
 from triton_slo.promql import indent, number, quote
@@ -43,22 +44,6 @@ class ClockRule:
     summer: int = 0
     begins: ClockChange | None = None
     ends: ClockChange | None = None
-
-
-_MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
-"""Names that a tz database may contain and that mean something else, or nothing, on the next machine."""
-
-
-def time_zone(timezone: str) -> ZoneInfo:
-    """Return the time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
-    if timezone.partition("/")[0] in _MACHINES:
-        raise ValueError(
-            f"{timezone!r} is not the same zone on every machine; write one such as Europe/Berlin"
-        )
-    try:
-        return ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"{timezone!r} is not a time zone; write one such as Europe/Berlin") from None
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from triton_exporter.common.duration import DAY, parse_seconds
+from triton_exporter.common.moments import time_zone
 from triton_slo import names
 from triton_slo.fields import (
     Choice,
@@ -28,7 +29,7 @@ from triton_slo.fields import (
     refuse,
 )
 from triton_slo.indicators import KINDS, AnyIndicator
-from triton_slo.objective.exclusion import Exclusion, TimeZone, time_zone
+from triton_slo.objective.exclusion import Exclusion, TimeZone
 
 Calendar = Literal["week", "month", "quarter"]
 

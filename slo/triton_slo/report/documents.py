@@ -14,11 +14,11 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import ratio
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import Period
 from triton_slo.problem_words import count
 from triton_slo.prometheus import WARNS
 from triton_slo.report.outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, Result, restrictions, tally
+from triton_slo.sources import CAVEATS
 
 NO_OWNER = "no owner"
 _EVENT_WEIGHTED = (

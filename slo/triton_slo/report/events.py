@@ -10,14 +10,13 @@ from datetime import datetime
 from typing import Literal
 
 from triton_exporter.common.duration import DAY
+from triton_exporter.common.moments import time_zone
 from triton_slo import names
 from triton_slo.fields import Choice
-from triton_slo.objective.exclusion import time_zone
 from triton_slo.objective.model import CalendarWindow, Period, period_at
 from triton_slo.prometheus import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers
 
-FORMS = "2026-10, 2026-Q3, last-month, this-month, last-quarter or this-quarter"
 _NAMED = re.compile(r"([12][0-9]{3})-(?:(0[1-9]|1[0-2])|Q([1-4]))")
 _RELATIVE = re.compile(r"(last|this)-(month|quarter)")
 
@@ -55,7 +54,8 @@ def parse_period(text: str, now: float, timezone: str = "UTC") -> ReportedPeriod
         year, month, quarter = match.groups()
         return ReportedPeriod("month" if month else "quarter", int(year), int(month or quarter))
     if not (match := _RELATIVE.fullmatch(text)):
-        raise ValueError(f"{text[:40]!r} is not a period; write {FORMS}")
+        forms = "2026-10, 2026-Q3, last-month, this-month, last-quarter or this-quarter"
+        raise ValueError(f"{text[:40]!r} is not a period; write {forms}")
     today = datetime.fromtimestamp(now, time_zone(timezone))
     months = today.year * 12 + today.month - 1
     if match[2] == "month":

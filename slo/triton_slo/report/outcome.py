@@ -16,7 +16,6 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_slo.fields import error_budget
 from triton_slo.group_status import group_name, points
-from triton_slo.indicators.sources import caveat_words, caveats_of
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.report.events import (
@@ -26,6 +25,7 @@ from triton_slo.report.events import (
     ReportedPeriod,
     recorded_objectives,
 )
+from triton_slo.sources import caveat_words, caveats_of
 
 Result = Literal["met", "missed", "unknown", "no events"]
 RESULTS: tuple[Result, ...] = ("missed", "unknown", "met", "no events")

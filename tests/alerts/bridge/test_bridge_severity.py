@@ -13,8 +13,8 @@ from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.service import Escalator
 from triton_alerts.bridge.settings import BridgeSettings
-from tritonwatch.commands.bridge import configure
 from tritonwatch.parser import Parser
+from tritonwatch.usage.bridge import configure
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 ESCALATION = Escalation(900, mention="<!subteam^S0ONCALL>")

@@ -24,7 +24,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
-from tritonwatch.bridge import RedactingFormatter
+from tritonwatch.commands.bridge import RedactingFormatter
 
 HELLO = Message("hello", ({"type": "section", "text": {"type": "mrkdwn", "text": "hello"}},))
 

@@ -20,9 +20,9 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
 from triton_slo.lint import Surroundings, findings, hidden_failures
 from triton_slo.objective.reading import read
+from triton_slo.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
 from tritonwatch.cli import main
 
 CLIENTS = {

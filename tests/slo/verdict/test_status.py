@@ -20,9 +20,9 @@ from support.tools import newest, prometheuses
 from triton_slo import names
 from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, overviews
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Prometheus, Remarks, Sample
 from triton_slo.server_access import Access
+from triton_slo.sources import CAVEATS
 from triton_slo.status import PERIOD_START, SELECTOR, UNKNOWN_SECONDS, group_statuses, read_status
 from tritonwatch.cli import main
 from tritonwatch.status_table import caveats, document, duration, rate, state, tables

@@ -17,10 +17,10 @@ from support.tools import newest, prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
-from triton_slo.indicators.sources import COUNTERS
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
+from triton_slo.sources import COUNTERS
 from tritonwatch.cli import main
 
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")

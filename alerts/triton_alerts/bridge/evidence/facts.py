@@ -42,11 +42,11 @@ from triton_slo import names
 from triton_slo.amounts import WHOLE_PERIOD, budget_left, cause_words
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
-from triton_slo.indicators.sources import ESTIMATING_SOURCES
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.server_access import Access, session_for
+from triton_slo.sources import ESTIMATING_SOURCES
 
 EVIDENCE_TIMEOUT_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""

@@ -23,10 +23,10 @@ from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, forecast
 from triton_slo.indicators import indicator_class
 from triton_slo.indicators.histograms import HistogramIndicator
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus, Series
 from triton_slo.promql import Matchers, parse_selector
+from triton_slo.sources import CAVEATS
 from tritonwatch.web import urls
 from tritonwatch.web.drawing import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
 from tritonwatch.web.site import ObjectiveInfo, Site, SloAlert, banner_text, remarks_on

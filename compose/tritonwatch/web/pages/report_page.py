@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_exporter.common.moments import time_zone
 from triton_exporter.common.problem import ProblemsError
-from triton_slo.objective.exclusion import time_zone
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import documents
 from triton_slo.report.documents import Section

@@ -1,0 +1,71 @@
+"""The options of `tritonwatch init`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from triton_exporter.app.settings import TritonAccess
+from triton_exporter.common.options import (
+    Form,
+    Key,
+    OptionsModel,
+    Variable,
+    adder,
+    api_url,
+    each,
+    metrics_page,
+)
+from triton_exporter.common.problem import Problem
+from triton_slo.problem_words import count
+from tritonwatch.parser import declare
+from tritonwatch.project import FILE, PrometheusAccess
+
+EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --prometheus http://127.0.0.1:9090"
+OPTIONS = PrometheusAccess
+EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
+
+
+def _triton(text: str) -> str:
+    # In a project file the Tritons to watch are EXPORTER=TRITON.
+    return api_url(text.partition("=")[2] or text)
+
+
+class Tritons(OptionsModel):
+    section = "exporter"
+
+    triton: Annotated[
+        tuple[str, ...],
+        each(_triton),
+        Form("URL", repeated=True),
+        Key("tritons"),
+        Variable("TRITONWATCH_EXPORTER_TRITON"),
+    ] = ()
+    """URL of Triton's API, such as http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeat for each Triton; default: the tritons of the
+    project file); where only the metrics can be reached, leave it out and give --triton-metrics"""
+    triton_metrics: Annotated[tuple[str, ...], each(metrics_page), Form("URL", repeated=True)] = ()
+    """metrics endpoint of each Triton, in the same order, by default with the path /metrics (default: port 8002 of the
+    same host)"""
+
+    def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:
+        """Return what is wrong with the two together."""
+        if not (self.triton or self.triton_metrics):
+            fix = f"give --triton URL, or write it into {FILE} as tritons"
+            yield Problem("--triton", "is missing", fix)
+        if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
+            reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
+            yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add = adder(parser.add_argument)
+    declare(parser, Tritons)
+    declare(parser, TritonAccess, TritonAccess.options().keys() - {"triton", "triton_metrics", "timeout"})
+    add(
+        "--out FILE",
+        "file to write, or - for standard output (default: proposed.yaml in the folder of objectives of the project)",
+    )
+    add("--force", "replace an existing file")
+    declare(parser, OPTIONS)
