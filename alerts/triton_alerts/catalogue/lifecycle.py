@@ -424,12 +424,12 @@ and ignoring (part) max without (part) (changes({processes.RELOAD_GROWTH}[1d])) 
         severity="warning",
         labels=("instance", "model", "version", "part"),
         keep_firing_for="30m",
-        summary='Each reload of model {{ $labels.model }}{{ if ne $labels.part "processes" }}, or of one reloaded at the '
-        "same time,{{ end }} takes {{ $value | humanize1024 }}B more memory on {{ $labels.instance }}",
+        summary="Memory grows by {{ $value | humanize1024 }}B at each reload of model {{ $labels.model }} on "
+        "{{ $labels.instance }}",
         description="At least three reloads within the last [1d] did not give it back. What grows is "
-        "{{ $labels.part }} (server: Triton's own process, processes: those of the model, shm: /dev/shm; the first "
-        "and the last are common to all models). When no memory is left, the kernel kills a process, or the whole "
-        "server.",
+        "{{ $labels.part }} (processes: those of the model; server: Triton's own process, and shm: /dev/shm, are of "
+        "all models: one that is reloaded at the same time can be the cause). When no memory is left, the kernel "
+        "kills a process, or the whole server.",
         action="Stop automatic reloads of the model, and restart Triton before the memory is used up.",
         silence="instance and model, until a corrected version of it is deployed",
     ),

@@ -343,6 +343,6 @@ def test_the_alerts_fire_for_a_model_that_leaks_and_for_a_killed_process(
 
     # Other tests use the same /dev/shm at the same time.
     assert re.match(
-        r"Each reload of model other_1_2 takes \d+.*MiB more memory", leak["annotations"]["summary"]
+        r"Memory grows by \d+.*MiB at each reload of model other_1_2", leak["annotations"]["summary"]
     )
     assert [] == others
