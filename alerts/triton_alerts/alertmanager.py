@@ -15,6 +15,7 @@ import yaml
 
 from triton_alerts import hours, rules
 from triton_alerts.inhibitions import Inhibition, in_force
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names, yaml_text
 from triton_slo.amounts import WORDS
 from triton_slo.artifact import Artifact, Options
@@ -246,6 +247,41 @@ def sends_to(loaded: str, url: str) -> bool:
         return any(one["url"] in (url, "<secret>") for one in bridge["webhook_configs"])
     except (yaml.YAMLError, LookupError, TypeError, ValueError):
         return False
+
+
+def contains(loaded: str, generated: str) -> bool:
+    """Return whether a configuration, as Alertmanager shows it, has what was generated: whole, or as the fragment."""
+    theirs, ours = yaml.safe_load(loaded), yaml.safe_load(generated)
+    names = {receiver["name"] for receiver in theirs["receivers"]}
+    trees = [theirs["route"], *theirs["route"].get("routes", ())]
+    return (
+        names >= {receiver["name"] for receiver in ours["receivers"]}
+        and any(_has(tree, ours["route"]) for tree in trees)
+        and all(
+            any(_has(it, rule) for it in theirs.get("inhibit_rules", ())) for rule in ours["inhibit_rules"]
+        )
+    )
+
+
+def _has(loaded: Any, wanted: Any) -> bool:
+    """Return whether a part is loaded; Alertmanager adds defaults, sorts matchers, and writes 90s as 1m30s."""
+    if isinstance(wanted, dict):
+        return isinstance(loaded, dict) and all(_has(loaded.get(key), part) for key, part in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(loaded, list) or len(loaded) != len(wanted):
+            return False
+        matchers = all(isinstance(part, str) for part in wanted)
+        return sorted(loaded) == sorted(wanted) if matchers else all(map(_has, loaded, wanted))
+    return bool(loaded == wanted) or (
+        (seconds := _seconds(wanted)) is not None and seconds == _seconds(loaded)
+    )
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return parse_seconds(str(value))
+    except ValueError:
+        return None
 
 
 def _inhibit_rule(inhibition: Inhibition) -> Block:

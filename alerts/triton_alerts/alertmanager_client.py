@@ -110,6 +110,10 @@ class Alertmanager(ReloadableServer):
         """Return the alerts that fire."""
         return self.ask("GET", "/api/v2/alerts", lambda listed: [_listed_alert(alert) for alert in listed])
 
+    def configuration(self) -> str:
+        """Return the loaded configuration, with all defaults and without secrets."""
+        return self.ask("GET", "/api/v2/status", lambda status: str(status["config"]["original"]))
+
     def up_since(self) -> float:
         """Return its start time; for some minutes after a start, it does not list all firing alerts."""
         return self.ask("GET", "/api/v2/status", lambda status: _unix(status["uptime"]))

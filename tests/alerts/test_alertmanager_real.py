@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts import alertmanager
 from triton_alerts import rules as rules
+from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.objective.reading import read
+from triton_slo.server_access import Access
 
 pytestmark = pytest.mark.real
 BRIDGE = alertmanager.BRIDGE
@@ -392,3 +394,28 @@ def test_the_fragment_inhibits_what_the_whole_configuration_inhibits(binary: Pat
 
         assert whole.silenced_by_another() == beside.silenced_by_another()
         assert 10 < len(whole.silenced_by_another()) < len(every)
+
+
+@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+@pytest.mark.parametrize("theirs", ["", THEIRS], ids=["whole", "fragment"])
+def test_what_is_loaded_of_the_generated_configuration_is_seen(
+    binary: Path, theirs: str, tmp_path: Path
+) -> None:
+    """Alertmanager shows it in its own form; one list that was not copied again makes a difference."""
+    with running(binary, tmp_path, theirs) as server:
+        loaded = Alertmanager(Access(server.url)).configuration()
+    options = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
+    same = alertmanager.artifacts(options)[0].text
+
+    assert alertmanager.contains(loaded, same)
+    for other in (
+        replace(options, time_scale=1 / 60),
+        replace(options, ticket_hours="monday:friday 08:00-18:00 UTC"),
+        replace(options, watchdog_url="https://example.org/watchdog", page_to=("https://example.org/page",)),
+    ):
+        assert not alertmanager.contains(loaded, alertmanager.artifacts(other)[0].text)
+    fewer = yaml.safe_load(loaded)
+    fewer["inhibit_rules"] = [
+        rule for rule in fewer["inhibit_rules"] if "TritonAllServersDown" not in str(rule)
+    ]
+    assert not alertmanager.contains(yaml.safe_dump(fewer), same)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from support import loopback
 from support.loopback import Handler, answering
 from support.slack.server import SlackServer
 from support.slack.workspace import Workspace
@@ -20,6 +21,7 @@ from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from tritonwatch.cli import main
 from tritonwatch.commands.exporter import settings_of
+from tritonwatch.local import alertmanager_command
 from tritonwatch.parser import Parser
 from tritonwatch.usage.exporter import configure
 
@@ -145,7 +147,7 @@ def _files(stack: MountedStack) -> dict[str, bytes]:
 
 @pytest.mark.real
 def test_an_edited_objective_is_in_force_after_one_command(
-    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+    stack: MountedStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The reload service of docker compose, with its own arguments, puts a new objective to work."""
     assert "my-latency" not in _groups(stack)
@@ -157,6 +159,18 @@ def test_an_edited_objective_is_in_force_after_one_command(
     assert 0 == code, printed.err
     assert "Prometheus and Alertmanager loaded them" in printed.out
     assert "my-latency" in _groups(stack)
+
+    config, (port,) = tmp_path / "theirs.yml", loopback.free_ports(1)
+    config.write_text("{route: {receiver: theirs}, receivers: [{name: theirs}]}")
+    url = f"http://127.0.0.1:{port}"
+    command = alertmanager_command(config, tmp_path / "theirs", port)
+    with loopback.started(command, url + "/-/ready", tmp_path / "theirs.log"):
+        code = main([*stack.own_command("reload"), "--alertmanager", url])
+
+    printed = capsys.readouterr()
+    assert 0 == code, printed.err
+    assert "; Prometheus loaded them" in printed.out
+    assert f"note: Alertmanager at {url} has other routes, receivers or inhibit rules" in printed.err
 
 
 def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
     for address in args.alertmanager:
         server = Alertmanager(replace(reached, url=address))
         try:
-            loaded = server.ask("GET", "/api/v2/status", lambda status: str(status["config"]["original"]))
+            loaded = server.configuration()
         except ServerError as error:
             yield _unanswered(args, "alertmanager", error)
             continue

@@ -27,8 +27,10 @@ from tritonwatch.usage.generate import PARTS
 _DEFAULTS = Options()
 
 
-def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
-    """Return every generated file. Raises ProblemsError with all mistakes."""
+def generated(
+    args: argparse.Namespace, form: Format, texts: Sequence[tuple[str, str]]
+) -> tuple[Artifact, ...]:
+    """Return every file that is generated from these objectives. Raises ProblemsError with all mistakes."""
     # Imported here, because the arguments do not need grafanalib, which takes long to load.
     import triton_alerts.generate
     import triton_dashboards.generate
@@ -37,7 +39,6 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     keda = getattr(args, "format", "") == "keda"
     if getattr(args, "only", None) == autoscaling.PART and not keda:
         raise ProblemsError(Problem("--only autoscaling", "needs --format keda", "add it"))
-    texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
     reading = read(texts)
     settings = alert_settings(args.alerts)
@@ -121,9 +122,10 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
 
 def run(args: argparse.Namespace) -> int:
     """Write all files, or none."""
-    made = generated(args, "prometheus" if args.format in ("helm", "keda") else args.format)
+    texts = objective_texts(args.objectives)
+    made = generated(args, "prometheus" if args.format in ("helm", "keda") else args.format, texts)
     if args.format == "helm":
-        values = _helm_values(objective_texts(args.objectives), made)
+        values = _helm_values(texts, made)
         made = (values, *(artifact for artifact in made if artifact.part != "rules"))
     if args.only:
         return _write_or_check(

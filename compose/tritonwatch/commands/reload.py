@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from triton_alerts.alertmanager import FILE, FRAGMENT, contains
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault
@@ -52,20 +53,29 @@ def run(args: argparse.Namespace) -> int:
     alertmanager = None
     if args.alertmanager:
         alertmanager = Alertmanager(replace(reached, url=args.alertmanager))
-    files = by_path(generated(args, "prometheus"))
+    texts = objective_texts(args.objectives)
+    files = by_path(generated(args, "prometheus", texts))
     accepting = check(files)
     for name in CHECKERS:
         print(f"{name}: {'the new files are valid' if name in accepting else 'not installed, check skipped'}")
     # Of two at once, each would take the other's files for its own, and restore them for those before.
     with output.locked(args.out):
         write_and_load(args.out, files, prometheus, alertmanager)
-    servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
+    servers = "Prometheus"
+    if alertmanager:
+        if contains(alertmanager.configuration(), files[f"alertmanager/{FILE}"]):
+            servers = "Prometheus and Alertmanager"
+        else:
+            print(
+                f"note: {alertmanager} has other routes, receivers or inhibit rules than the generated ones: copy the "
+                f"lists of {args.out}/alertmanager/{FRAGMENT} into its configuration again, or let it load {FILE} there",
+                file=sys.stderr,
+            )
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
     try:
         with access.connect(args) as reader:
             # Such as a new threshold, for which the exporter has no bucket yet.
-            objectives = read(objective_texts(args.objectives))
-            for gap in unmeasured_objectives(reader, objectives, args.scrape_interval):
+            for gap in unmeasured_objectives(reader, read(texts), args.scrape_interval):
                 print(f"note: {gap}", file=sys.stderr)
     except ProblemsError as error:
         print(f"note: not checked whether every objective has data: {error}", file=sys.stderr)
