@@ -55,35 +55,28 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 LONGEST_FILES = (
-    "alerts/bridge/test_bridge_real.py",
     "exporters/lifecycle/test_state_truth_real.py",
+    "alerts/bridge/test_bridge_real.py",
+    "slo/rules/test_rollouts_real.py",
     "docs/test_recipes_real.py",
-    "alerts/test_one_page_real.py",
-    "alerts/bridge/test_bridge_evidence_real.py",
     "exporters/distribution/test_distributions_real.py",
-    "compose/test_demo.py",
+    "alerts/bridge/test_bridge_evidence_real.py",
+    "compose/test_project_real.py",
     "alerts/test_load_failures_real.py",
     "slo/advise/test_advise_real.py",
-    "slo/indicators/test_composed_models_real.py",
-    "slo/rules/test_vmalert_records.py",
-    "gpu/test_gpu_check.py",
-    "exporters/lifecycle/test_restart_real.py",
-    "exporters/processes/test_processes_real.py",
-    "exporters/app/test_metrics_only_real.py",
     "alerts/test_explicit_failures_real.py",
-    "alerts/test_alert_rules.py",
+    "gpu/test_gpu_check.py",
+    "exporters/processes/test_processes_real.py",
+    "compose/test_demo.py",
+    "exporters/lifecycle/test_restart_real.py",
+    "exporters/lifecycle/test_readiness_real.py",
     "alerts/test_alertmanager_real.py",
-    "compose/test_project_real.py",
-    "docs/test_start_real.py",
-    "docs/test_commands_real.py",
+    "exporters/app/test_metrics_only_real.py",
+    "alerts/test_one_page_real.py",
     "dashboards/test_panels_demo.py",
-    "dashboards/test_panels_real.py",
-    "slo/rules/test_rollouts_real.py",
-    "slo/rules/test_rules_played.py",
-    "compose/test_mounted_stack.py",
-    "compose/web/test_web_pages.py",
+    "slo/indicators/test_composed_models_real.py",
 )
-"""Files that take half a minute or more in `make test`. They begin first: the last one to end would run alone."""
+"""Files that take half a minute or more in `make test`, the longest first: the last one to end would run alone."""
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +89,15 @@ def browser() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Leave out what only `make test-all` runs, and run the longest files first."""
+    """Leave out what only `make test-all` runs; run the longest files first, and those that start servers next."""
     left_out = [] if THOROUGH else [item for item in items if item.get_closest_marker("thorough")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     paths = [Path(__file__).parent / file for file in LONGEST_FILES]
     assert [] == [path for path in paths if not path.exists()]
-    items.sort(key=lambda item: paths.index(item.path) if item.path in paths else len(paths))
+    real = {item.path for item in items if item.get_closest_marker("real")}
+    places = {path: place for place, path in enumerate(paths)}
+    items.sort(key=lambda item: places.get(item.path, len(paths) + (item.path not in real)))
 
 
 def pytest_collection_finish() -> None:

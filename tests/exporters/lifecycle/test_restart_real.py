@@ -181,7 +181,7 @@ def seconds_of_triton(server: TritonServer) -> float:
 def test_a_restart_loses_no_request(server: TritonServer, tmp_path: Path) -> None:
     """Killed or ended, with a state file the histograms go on where they were, and every request counts once."""
     before = seconds_of_triton(server)
-    ends = [signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGKILL]
+    ends = [signal.SIGKILL, signal.SIGTERM]
 
     scraper, answered = through_restarts(server, tmp_path, ends, "--state-file", str(tmp_path / "state.json"))
 

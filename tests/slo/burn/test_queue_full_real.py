@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state
+from triton_exporter.distribution import distributions
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.group_status import GroupStatus
@@ -71,6 +73,14 @@ def overload(server: TritonServer) -> Mapping[str, Counter[int]]:
     return answers
 
 
+@contextmanager
+def first_traces_come_within(seconds: float) -> Iterator[None]:
+    """An exporter of this process waits no longer for the first trace of a model."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(distributions, "FIRST_TRACE_SECONDS", seconds)
+        yield
+
+
 @pytest.fixture(scope="module")
 def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues]:
     directory = tmp_path_factory.mktemp("full")
@@ -89,6 +99,7 @@ def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues
         if artifact.part == "rules"
     }
     with (
+        first_traces_come_within(10.0),
         live_triton(directory / "models", directory, arguments=traces) as server,
         exporting(
             server.http_url,

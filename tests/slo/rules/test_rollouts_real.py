@@ -238,7 +238,7 @@ def test_one_broken_server_of_three_is_a_ticket_that_names_it(rollout: Rollout) 
     assert {rollout.servers[2]} == {ticket["instance"] for ticket in named}
 
 
-MANY, THREE = 50 if THOROUGH else 8, 3
+MANY, THREE = 50 if THOROUGH else 5, 3
 
 
 def test_one_of_many_servers_then_three_then_none(tmp_path: Path) -> None:
