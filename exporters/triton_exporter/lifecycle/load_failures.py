@@ -95,7 +95,7 @@ MEMORY_SECONDS = 3600.0
 _MAX_TEXTS = 16
 """Texts of an ensemble's failures that are remembered."""
 
-_UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
+UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class LoadFailures:
 
         Their own failures, if there were any, are counted with other lines.
         """
-        _, marker, names = text.partition(_UNAVAILABLE_STEPS)
+        _, marker, names = text.partition(UNAVAILABLE_STEPS)
         known = {key.model for key, claim in self._claims.items() if not claim.is_unversioned}
         return bool(marker) and known.issuperset(names.split(", "))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_exporter.catalogue import own
 from triton_exporter.family import Family
-from triton_exporter.lifecycle.load_failures import LastFailure
+from triton_exporter.lifecycle.load_failures import UNAVAILABLE_STEPS, LastFailure
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
@@ -261,6 +262,7 @@ class LogReader:
         self._lifecycle = lifecycle
         self._lock = threading.Lock()
         self._failures: list[LoggedFailure] = []
+        self._held: deque[list[LoggedFailure]] = deque([[], []])
         self._request_errors: dict[str, str] = {}  # by model, the last of each
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
@@ -292,6 +294,9 @@ class LogReader:
         self._lifecycle.note_request_errors(
             {model: LastFailure(snapshot.at, "", text, "log") for model, text in errors.items()}
         )
+        # Two polls later the lifecycle has an index that was read after the line, with all steps that Triton knew then.
+        self._held.append([failure for failure in failures if UNAVAILABLE_STEPS in failure.text])
+        failures = [*self._held.popleft(), *(each for each in failures if UNAVAILABLE_STEPS not in each.text)]
         for failure in failures:
             if not failure.model:
                 continue

@@ -279,6 +279,30 @@ def test_an_ensemble_is_counted_once_though_triton_repeats_its_line_with_rubbish
     assert lifecycle.load_failures.last["ens"].text.endswith("no tokenizer;")
 
 
+def test_an_ensemble_is_counted_once_though_the_index_is_older_than_the_log(tmp_path: Path) -> None:
+    """Its steps were loaded and unloaded since the index was read; a step that is nowhere is a failure all the same."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+    contains = '"Invalid argument: ensemble {} contains models that are not available or ambiguous: {}"\n'
+    with log.open("a") as file:
+        file.write(_ENSEMBLE + 'no tokenizer;"\n' + contains.format("ens", "fine"))
+        file.write(contains.format("other", "nosuch"))
+    reader.poll(1.0)
+    there = (IndexEntry("fine", "1", "UNAVAILABLE", "unloaded"), IndexEntry("bad", "1", "UNAVAILABLE", "no"))
+    for at, entries in ((1.0, ()), (2.0, there), (3.0, there)):
+        snapshot = Snapshot(at, live=True, index=(IndexEntry("ens"), *entries))
+        reader.observe_snapshot(snapshot)
+        lifecycle.observe_snapshot(snapshot)
+    reader.close()
+    counted = {model for model, _ in lifecycle.load_failures.counts.elements()}
+
+    assert {"ens", "other"} == counted
+    assert 2 == lifecycle.load_failures.counts.total()
+    assert lifecycle.load_failures.last["ens"].text.endswith("no tokenizer;")
+
+
 def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp_path: Path) -> None:
     """A model that failed before is missing with Triton's text; a repeated line about it counts nothing either."""
     log = tmp_path / "triton.log"
