@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tomllib
 from pathlib import Path
@@ -76,6 +77,17 @@ def test_the_chart_has_the_version_of_the_package() -> None:
         chart["appVersion"],
         *(image.rpartition(":")[2] for image in images),
     }
+
+
+def test_the_values_show_the_readiness_probe_of_the_example() -> None:
+    """It is Triton's, so the chart cannot set it; test_readiness_real.py runs that of the example."""
+    _, _, rest = (CHART / "values.yaml").read_text().partition("#   readinessProbe:\n")
+    text = "".join(
+        f"{line[4:]}\n" for line in itertools.takewhile(lambda line: line[:1] == "#", rest.splitlines())
+    )
+    example = yaml.safe_load((ROOT / "compose/kubernetes/example/triton.yaml").read_text())
+
+    assert _container(example, "triton")["readinessProbe"] == yaml.safe_load(text)
 
 
 def test_the_schema_accepts_the_default_values_and_names_each() -> None:
