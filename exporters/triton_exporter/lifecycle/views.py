@@ -180,10 +180,11 @@ def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
     # A front end of Triton without the KServe API (OpenAI's) has the metrics, and 404 for all of /v2.
     if failure == NOT_TRITON and not (metrics_answer and not lifecycle.was_live):
         return OTHER_SERVER
-    if failure in ("refused", "bad_response", NOT_TRITON) and metrics_answer:
-        return "draining" if lifecycle.was_live else "unknown"
-    if failure == "tls" and metrics_answer:
-        return "unknown"  # it runs, and a certificate says nothing of it
+    # It runs, and neither a wrong address or header nor a certificate says more of it.
+    if metrics_answer and (failure == "tls" or not lifecycle.was_live):
+        return "unknown"
+    if metrics_answer and failure in ("refused", "bad_response", NOT_TRITON):
+        return "draining"
     if failure == "refused":
         return "down or starting"
     return "does not answer"

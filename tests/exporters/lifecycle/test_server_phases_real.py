@@ -99,7 +99,7 @@ def test_a_triton_that_wants_a_header_is_not_another_server(
         found = problems(server, capsys)
 
     refused = "GET /v2/health/live answers HTTP 403: This API is restricted, expecting header 'admin-key'"
-    assert ("does not answer", refused) == (shown["phase"], shown["api_failure_text"])
+    assert ("unknown", refused) == (shown["phase"], shown["api_failure_text"])
     for text in (found["Triton's API does not answer"], caplog.text):
         assert refused in text
         assert "--triton-headers-file" in text

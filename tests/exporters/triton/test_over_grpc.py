@@ -198,7 +198,7 @@ def test_a_restricted_triton_is_named_and_read_with_its_header(
             exporter.wait(lambda page: page.value(state.MODEL_READY, model="plain", version="1"))
 
     refused = "This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'"
-    assert ("does not answer", "http_error") == (shown["phase"], shown["api_failure"])
+    assert ("unknown", "http_error") == (shown["phase"], shown["api_failure"])
     assert f"gRPC ServerLive is refused: {refused}" == shown["api_failure_text"]
     assert refused in printed
     assert "--triton-headers-file" in printed
