@@ -55,7 +55,7 @@ LINGERING = 60
 
 @dataclass
 class _Loads:
-    """Memory after each load of a model version; regions tell loads apart, which may take longer than a reading."""
+    """Memory after each load of a model, of whichever version; regions tell loads apart, which may take longer than a reading."""
 
     growth: tuple[int, ...] = ()  # of RELOAD_PARTS, from load to load
     _memory: tuple[int, ...] = ()  # after this load; empty until it has ended
@@ -101,7 +101,8 @@ class Processes:
         self._deaths: Counter[ModelVersion] = Counter()
         self._cpu: defaultdict[ModelVersion | None, float] = defaultdict(float)  # None: the server
         self._cpu_of: dict[psutil.Process, float] = {}
-        self._loads: defaultdict[ModelVersion, _Loads] = defaultdict(_Loads)
+        self._seen: set[ModelVersion] = set()
+        self._loads: defaultdict[str, _Loads] = defaultdict(_Loads)  # by model
         self._prefixes: set[str] = set()
         self._unclaimed: set[str] = set()
         self._is_warned = False
@@ -138,15 +139,17 @@ class Processes:
         if self._server not in candidates:
             self._server = self._find_server(candidates)
             self._stubs.clear()
+            self._seen.clear()
             self._loads.clear()
         if self._server is None:
             return
         mine = [stub for stub in stubs if stub.server_pid == self._server.pid]
         by_model: dict[ModelVersion, list[_Stub]] = {
-            version: [] for version in self._loads if not models or version.model in models
+            version: [] for version in self._seen if not models or version.model in models
         }
         for stub in mine:
             by_model.setdefault(_model_of(stub, models), []).append(stub)
+        self._seen |= by_model.keys()
         self._count_deaths(by_model, zombies)
         cpu_before, self._cpu_of = self._cpu_of, {}
         server_rss, server_pss = self._memory([self._server], None, cpu_before)
@@ -176,15 +179,18 @@ class Processes:
             yield Family.single(processes.SHM_SIZE, space.f_blocks * space.f_frsize)
             yield Family.single(processes.SHM_USED, used)
             yield from self._regions(folder, by_model, {stub.region for stub in stubs})
-        for version, its in by_model.items():
-            rss, pss = memory[version]
-            parts = (server_rss if server_pss is None else server_pss, rss if pss is None else pss, used)
-            is_ready = states.get(version, "READY") == "READY"
-            self._loads[version].note(frozenset(stub.region for stub in its), parts, is_ready=is_ready)
+        server_memory = server_rss if server_pss is None else server_pss
+        for model in {version.model for version in by_model}:
+            its = [version for version in by_model if version.model == model]
+            own = sum(rss if pss is None else pss for rss, pss in map(memory.__getitem__, its))
+            regions = frozenset(stub.region for version in its for stub in by_model[version])
+            listed = [state for version, state in states.items() if version.model == model]
+            is_ready = not listed or "READY" in listed
+            self._loads[model].note(regions, (server_memory, own, used), is_ready=is_ready)
         growths = (
-            ((*version, part), growth)
-            for version in by_model
-            for part, growth in zip(processes.RELOAD_PARTS, self._loads[version].growth, strict=False)
+            ((model, part), growth)
+            for model in {version.model for version in by_model}
+            for part, growth in zip(processes.RELOAD_PARTS, self._loads[model].growth, strict=False)
             if part != "shm" or folder
         )
         yield Family.of(processes.RELOAD_GROWTH, growths)

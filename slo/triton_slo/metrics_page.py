@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, processes, state, triton
 from triton_exporter.catalogue.external import headroom
 from triton_slo import bridge_series
 
@@ -30,6 +30,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
         models,
     ),
     ("Probes", "Added by the exporter where `--probe` asks for small inference requests.", probe),
+    ("Processes and memory", "Added by the exporter where it sees Triton's processes.", processes),
     ("GPUs", "Added by the exporter, from dcgm-exporter, NVML or Triton, in base units.", gpu),
     ("Triton", "Triton's own, relayed.", triton),
     ("Language models", "Of Triton's TensorRT-LLM and vLLM backends, relayed.", llm),

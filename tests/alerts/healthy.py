@@ -167,10 +167,11 @@ class Fleet:
         self._add(models.INSTANCES, labels, shape.instances, kind="KIND_GPU", gpu="0")
         self._add(processes.MODEL_PROCESSES, labels, shape.instances)
         self._add(processes.MODEL_PROCESS_DEATHS, labels, 0)
+        of_model = {name: value for name, value in labels.items() if name != "version"}
         for part in processes.RELOAD_PARTS:  # reloaded every hour
             self._add(
                 processes.RELOAD_GROWTH,
-                labels,
+                of_model,
                 self._rng.normal(0, 2e7, MINUTES // 60 + 1).repeat(60)[: MINUTES + 1],
                 part=part,
             )

@@ -207,8 +207,9 @@ def _configuration(
         return
     yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
     yield processes.MODEL_PSS.name, labels, _gauge(900e6)
+    of_model = {name: value for name, value in labels.items() if name != "version"}
     for part in processes.RELOAD_PARTS:
-        yield processes.RELOAD_GROWTH.name, {**labels, "part": part}, _gauge(3e6)
+        yield processes.RELOAD_GROWTH.name, {**of_model, "part": part}, _gauge(3e6)
     yield (
         models.BUSY_SECONDS.name,
         labels,

@@ -422,7 +422,7 @@ and ignoring (part) max without (part) (changes({processes.RELOAD_GROWTH}[1d])) 
             "Caches and allocators of a healthy model vary by a few megabytes between two loads.",
         ),
         severity="warning",
-        labels=("instance", "model", "version", "part"),
+        labels=("instance", "model", "part"),
         keep_firing_for="30m",
         summary="Memory grows by {{ $value | humanize1024 }}B at each reload of model {{ $labels.model }} on "
         "{{ $labels.instance }}",

@@ -361,13 +361,9 @@ def _processes(within: BoardScope) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Memory left by the last reload",
-            "Memory after the last reload of each model version less that after the load before, by part: growth at "
-            "each reload is a leak.",
-            {
-                "{{model}} {{version}}: {{part}}": total(
-                    within(processes.RELOAD_GROWTH), "model", "version", "part"
-                )
-            },
+            "Memory after the last reload of each model less that after the load before, by part: growth at each "
+            "reload is a leak.",
+            {"{{model}}: {{part}}": total(within(processes.RELOAD_GROWTH), "model", "part")},
             replace(displays.BYTES, minimum=None).when_empty("No reload seen"),
             step=True,
         ),

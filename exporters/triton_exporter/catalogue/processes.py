@@ -12,10 +12,8 @@ _POOLED = (
 _PSS = "Absent where the exporter may not read it: it must run as Triton's user."
 
 
-def _model(
-    name: str, kind: Kind, text: str, unit: str = "", caveat: str = "", part: tuple[str, ...] = ()
-) -> Metric:
-    return Metric(name, kind, text, ("model", "version", *part), unit, "operating system", caveat=caveat)
+def _model(name: str, kind: Kind, text: str, unit: str = "", caveat: str = "") -> Metric:
+    return Metric(name, kind, text, ("model", "version"), unit, "operating system", caveat=caveat)
 
 
 def _server(name: str, kind: Kind, text: str, unit: str = "bytes", caveat: str = "") -> Metric:
@@ -33,6 +31,7 @@ MODEL_PROCESS_DEATHS = _model(
     "counter",
     "Processes of the model version that ended while Triton still needed them. Triton before 24.06 starts such a "
     "process again; later ones do not, and the requests that it should take fail until the model is reloaded.",
+    caveat="A death that a reload repairs within a minute is not counted.",
 )
 MODEL_PSS = _model(
     "triton_model_process_proportional_memory_bytes",
@@ -56,17 +55,18 @@ MODEL_SHM = _model(
     "bytes",
 )
 RELOAD_PARTS = ("server", "processes", "shm")
-"""Closed set of values of the label `part`: Triton's own process, those of the model version, all of /dev/shm."""
+"""Closed set of values of the label `part`: Triton's own process, those of the model, all of /dev/shm."""
 
-RELOAD_GROWTH = _model(
+RELOAD_GROWTH = Metric(
     "triton_model_reload_growth_bytes",
     "gauge",
-    "Memory after the last reload of the model version less that after the load before it, by part: server (Triton's "
-    "own process), processes (of the model version) and shm (all of /dev/shm).",
+    "Memory after the last load of the model, of this or another version, less that after the load before it, by part: "
+    "server (Triton's own process), processes (of the model) and shm (all of /dev/shm).",
+    ("model", "part"),
     "bytes",
-    "Of the Python backend. What else changed between the two loads is in it: growth at one reload proves nothing, "
-    "growth at each of several does. Loads within a minute count as one.",
-    ("part",),
+    "operating system",
+    caveat="Of the Python backend. What else changed between the two loads is in it: growth at one reload proves "
+    "nothing, growth at each of several does. Loads within a minute count as one.",
 )
 _OWN = "of Triton's own process, without those of Python models."
 SERVER_PSS = _server(

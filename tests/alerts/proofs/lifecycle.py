@@ -598,8 +598,8 @@ SERVERS = (
 _INSTANCES = series(models.INSTANCES, VERSION, kind="gpu", gpu="0")
 _RUNNING = series(processes.MODEL_PROCESSES, VERSION)
 _DEATHS = series(processes.MODEL_PROCESS_DEATHS, VERSION)
-_GROWTH = series(processes.RELOAD_GROWTH, VERSION, part="shm")
-_GROWTH_OF_SERVER = series(processes.RELOAD_GROWTH, VERSION, part="server")
+_GROWTH = series(processes.RELOAD_GROWTH, MODEL, part="shm")
+_GROWTH_OF_SERVER = series(processes.RELOAD_GROWTH, MODEL, part="server")
 _SHM, _SHM_USED = series(processes.SHM_SIZE), series(processes.SHM_USED)
 _DEAD = {_INSTANCES: "2x200", _RUNNING: "2x19 1x180", _DEATHS: "0x19 1x180"}
 
@@ -638,14 +638,14 @@ PROCESSES = (
         "fires after three reloads that each left something",
         {_GROWTH: "_x20 31000000x120 30000000x120 32000000x200"},
         "70m",
-        Fires({**VERSION, "part": "shm"}, "28.61Mi"),
+        Fires({**MODEL, "part": "shm"}, "28.61Mi"),
     ),
     fires(
         "TritonModelReloadLeaks",
         "fires for the same region at each of three reloads",
         {_GROWTH: "_x20 30000000x440", _GROWTH_OF_SERVER: "_x20 4096x120 8192x120 4096x200"},
         "70m",
-        Fires({**VERSION, "part": "shm"}, "28.61Mi"),
+        Fires({**MODEL, "part": "shm"}, "28.61Mi"),
     ),
     quiet(
         "TritonModelReloadLeaks",
