@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What users install: half of the packages, without the tools of developers.
+USER_STAMP := $(VENV)/.installed-all
 KUBERNETES ?= compose/kubernetes
 
 # Where this is set, each worker and each process of the tests would compile everything again.
@@ -16,14 +18,16 @@ help: ## Show these words
 
 setup: $(STAMP) tools ## Create .venv, install everything pinned, get Prometheus and Alertmanager
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): EXTRA = dev
+$(USER_STAMP): EXTRA = all
+$(STAMP) $(USER_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "tritonwatch needs Python 3.11 to 3.13, found %d.%d; try: make PYTHON=python3.12 demo" % v)'
-	@echo "set-up, once: Python packages into $(VENV) (about 1 GB, a real Triton among them); quiet for one to three minutes"
+	@echo "set-up, once: Python packages into $(VENV), a real Triton among them; quiet for one to three minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0; fi
-	@touch $(STAMP)
+	@touch $@
 
 tools: ## Find Prometheus and Alertmanager, or install them
 	@sh compose/install-tools.sh
@@ -34,7 +38,7 @@ tools-next: $(STAMP) ## Fetch what more tests need: newer Prometheus, Alertmanag
 	@[ -d .cache/old-triton/pytriton ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/old-triton nvidia-pytriton==0.5.0 || true
 	@sh tests/support/install-chromium.sh
 
-demo: setup ## Watch a real Triton: ARGS=--once ends after the last step
+demo: $(or $(wildcard $(STAMP)),$(USER_STAMP)) tools ## Watch a real Triton: ARGS=--once ends after the last step
 	$(BIN)/tritonwatch demo $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture

@@ -168,13 +168,15 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     """Return a line for each source that misses events: the groups and what it misses.
 
     Further lines are about settings that leave groups without data, groups that burn and do not page because of the
-    error of their estimate, and groups with less data than their period.
+    error of their estimate, the age of budgets, and groups with less data than their period.
     """
     uncertain = uncertainties(rows, _group_title)
     lines = [f"{whose}: {caveat.short} (more: tritonwatch check --prometheus)" for whose, caveat in uncertain]
     for reason, (meaning, fix) in WRONG_SETTINGS.items():
         if named := ", ".join(_group_title(row) for row in rows if reason in row.unknown_reasons):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to fix this, {fix}")
+    if any(row.state == "burning" and row.budget_left is not None for row in rows):
+        lines.append("budgets left are up to four minutes older than burn rates")
     return lines + list(_short_history_warning(rows))
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -541,6 +542,13 @@ def test_a_budget_of_less_than_its_period_is_called_one(
 
     assert [bool(shown)] == [bool(lines)]
     assert "".join(lines).startswith(shown)
+
+
+def test_a_budget_beside_a_burn_rate_is_older() -> None:
+    """In the first minutes of an outage all of the budget seems to be left."""
+    row = GroupStatus("errors", "errors", {"model": "m"}, target=0.99, burn_now=100.0, budget_left=1.0)
+    assert ["budgets left are up to four minutes older than burn rates"] == caveats([row])
+    assert [] == caveats([replace(row, burn_now=0.0)])
 
 
 @pytest.mark.parametrize("external", [{}, {"cluster": "eu"}])

@@ -395,7 +395,7 @@ def servers(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
-        if member.labels.get("alertname") == "TritonAllServersDown":
+        if not (member.labels.get("model") or member.labels.get("instance")):
             live = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
             down = sorted(sample.labels.get("instance", "?") for sample in live if not sample.value)
             words = f"{len(down)} of {len(live)} down: {listed(down, _SERVERS_NAMED)}"

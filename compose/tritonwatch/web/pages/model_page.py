@@ -131,17 +131,6 @@ def _model_url(request: Request, model: str, last: str) -> str:
 
 _WHAT = "what"
 """Label that keeps the parts of one query apart."""
-_LIMITS: tuple[Metric, ...] = (
-    models.INFO,
-    models.INSTANCES,
-    models.MAX_BATCH_SIZE,
-    models.MAX_QUEUE_DELAY,
-    models.QUEUE_SIZE_LIMIT,
-    models.QUEUE_TIMEOUT,
-    models.RESPONSE_CACHE,
-    models.DECOUPLED,
-    models.ENSEMBLE_STEP,
-)
 _OF_GPU: tuple[tuple[str, Metric], ...] = (
     ("utilization", gpu.UTILIZATION),
     ("sm_active", gpu.SM_ACTIVE),
@@ -290,9 +279,9 @@ def read_devices(prometheus: Prometheus, model: str, at: float | None = None) ->
 
 def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> tuple[ModelLimit, ...]:
     """Ask for the limits of the model's configuration, the same on all servers once. Raises PrometheusError."""
-    wanted = quote(regex_of(metric.name for metric in _LIMITS))
+    wanted = quote(regex_of(_WORDS))
     samples = prometheus.instant(f"{{__name__=~{wanted}, model={quote(model)}}}", at)
-    order = {metric.name: index for index, metric in enumerate(_LIMITS)}
+    order = {name: index for index, name in enumerate(_WORDS)}
     versions: dict[tuple[int, str, str], set[str]] = defaultdict(set)
     for sample in samples:
         metric = sample.labels.get("__name__", "")
