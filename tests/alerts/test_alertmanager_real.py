@@ -17,7 +17,7 @@ import yaml
 
 from support.files import write
 from support.loopback import Handler, answering, free_ports, started
-from support.tools import alertmanagers
+from support.tools import alertmanagers, newest
 from support.waiting import eventually
 from triton_alerts import alertmanager
 from triton_alerts import rules as rules
@@ -335,7 +335,7 @@ inhibit_rules:
 """The configuration of an Alertmanager that routed the alerts of others before ours came."""
 
 
-@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=str)
 def test_alerts_of_others_keep_their_receivers_beside_ours(binary: Path, tmp_path: Path) -> None:
     """With the fragment added, theirs go where they went, whatever labels they share with ours, and ours to us."""
     others = [
@@ -380,7 +380,7 @@ def test_alerts_of_others_keep_their_receivers_beside_ours(binary: Path, tmp_pat
     } == {entry for entry in received if entry[1] != "TritonServerDown"}
 
 
-@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=str)
 def test_the_fragment_inhibits_what_the_whole_configuration_inhibits(binary: Path, tmp_path: Path) -> None:
     """Every alert of ours at once, on one server, model and GPU: the same ones stay silent in both."""
     labels = {**SERVER, "model": "ranker", "version": "1", "gpu_uuid": "GPU-5a1e"}
@@ -396,7 +396,7 @@ def test_the_fragment_inhibits_what_the_whole_configuration_inhibits(binary: Pat
         assert 10 < len(whole.silenced_by_another()) < len(every)
 
 
-@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+@pytest.mark.parametrize("binary", newest(alertmanagers()), ids=str)
 @pytest.mark.parametrize("theirs", ["", THEIRS], ids=["whole", "fragment"])
 def test_what_is_loaded_of_the_generated_configuration_is_seen(
     binary: Path, theirs: str, tmp_path: Path

@@ -18,7 +18,7 @@ from alerts.vendors import HOSTS, IRM, KEY, TEAMS, TOKEN, MailServer, Vendors
 from support.files import write
 from support.loopback import free_ports, served, started
 from support.tls import certificate
-from support.tools import alertmanagers
+from support.tools import alertmanagers, newest
 from support.waiting import eventually
 from triton_alerts import alertmanager
 from triton_slo.artifact import Options
@@ -49,7 +49,7 @@ class Delivered:
         return bodies[0], bodies[-1]
 
 
-@pytest.fixture(scope="module", params=alertmanagers(), ids=str)
+@pytest.fixture(scope="module", params=newest(alertmanagers()), ids=str)
 def delivered(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Delivered]:

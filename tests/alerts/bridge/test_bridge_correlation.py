@@ -106,19 +106,6 @@ def bridge(tmp_path: Path) -> Iterator[Bridge]:
     made.close()
 
 
-def test_a_ticket_and_the_pages_about_its_model_are_one_incident(bridge: Bridge) -> None:
-    """Two groups of Alertmanager, one cause: the message names the cause and has the page's severity."""
-    bridge.fire(LOAD)
-    bridge.fire(DOWN, BURN)
-    (incident,) = bridge.incidents()
-
-    assert {"TritonModelLoadFailed", "TritonModelDownEverywhere", "TritonReadinessBudgetBurn"} == {
-        member.name for member in incident.firing
-    }
-    assert "TritonModelLoadFailed" == incident.lead.name
-    assert "critical" == incident.severity
-
-
 def test_an_alert_belongs_to_its_model_else_its_server_else_its_group(bridge: Bridge) -> None:
     """One notification may be about several incidents, where a route groups by less than the subject."""
     other = LOAD | {"model": "other"}

@@ -76,17 +76,6 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bridge]:
     made.close()
 
 
-def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Bridge) -> None:
-    """On-call does not read a reply in the ticket's thread."""
-    bridge.fire("ticket")
-    before = len(bridge.in_channel(PAGES))
-    bridge.fire("ticket", "page")
-    new = bridge.in_channel(PAGES)[before:]
-
-    assert 1 == len(new)
-    assert "page" in new[0]
-
-
 def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     """The page has a message of its own in the channel of pages, whichever of the two is written first."""
     bridge = Bridge(tmp_path, TICKETS)
@@ -97,22 +86,6 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     assert 1 == len(bridge.in_channel(TICKETS))
     assert not any(ESCALATION.mention in message.text for message in bridge.workspace.messages)
     bridge.close()
-
-
-def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
-    """The escalation starts with the page, not with the ticket that was there for hours."""
-    bridge.fire("ticket")
-    bridge.click("acknowledge")
-    bridge.wait(7200)
-    bridge.fire("ticket", "page")
-    escalated = []
-    for _ in range(2):
-        bridge.wait(600)
-        escalated.append(bridge.escalations())
-
-    assert bridge.incident().acknowledged is None
-    assert [0, 1] == escalated
-    assert any("<@U0ANA> acknowledged" in message.text for message in bridge.workspace.messages)
 
 
 def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:

@@ -284,22 +284,6 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
         assert retained == (old in lifecycle.records)
 
 
-def test_unloading_on_purpose_ends_the_expectation() -> None:
-    """From the first UNLOADING on the model is not expected; loading it again makes it expected again."""
-    lifecycle = Lifecycle()
-    for at, answered, reason, expected in (
-        (1.0, "READY", "", True),
-        (2.0, "UNLOADING", "", False),
-        (3.0, "UNAVAILABLE", "unloaded", False),
-        (4.0, "LOADING", "", True),
-    ):
-        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", answered, reason),)))
-        assert expected == ("a" in lifecycle.expected_models())
-
-    assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
-    assert 0 == lifecycle.load_failures.counts.total()
-
-
 def test_a_model_that_left_a_running_triton_is_shown_as_unloaded_until_it_is_scraped() -> None:
     """Files may be removed before a poll sees the unload; a restart or an empty index is not a decision."""
     left, retained = IndexEntry("left", "1", "READY"), IndexEntry("retained", "1", "READY")

@@ -410,24 +410,3 @@ def test_the_exception_of_a_failed_request_is_of_its_model() -> None:
     assert ("ranker_2", "OSError: x\n\nAt:") == failed_request(line)
     assert ("ranker_2", "OSError: x") == failed_request(old)
     assert failed_request(_FAILED) is None
-
-
-def test_a_config_that_cannot_be_read_makes_its_model_missing(tmp_path: Path) -> None:
-    """The log shows that the model was asked for, and why Triton lists it without a version."""
-    log = tmp_path / "triton.log"
-    log.write_text("")
-    lifecycle = Lifecycle()
-    reader = LogReader(LogTail(log), lifecycle)
-    with log.open("a") as file:
-        file.write("\"Poll failed for model directory 'badcfg': failed to read text proto\"\n")
-    reader.poll(1)
-    for at in (1.0, 2.0):
-        snapshot = Snapshot(at, live=True, index=(IndexEntry("badcfg"),))
-        reader.observe_snapshot(snapshot)
-        lifecycle.observe_snapshot(snapshot)
-    (record,) = lifecycle.records.values()
-
-    assert ("missing", "failed to read text proto") == (record.claim.state, record.claim.reason)
-    assert 1.0 == record.not_ready_since
-    assert {"badcfg"} == lifecycle.expected_models()
-    reader.close()
