@@ -157,8 +157,10 @@ class Assembler:
             return None
         called = self._steps.get((span.trace_id, span.parent_id))
         if called is not None and len(called) < MAX_STEPS:
-            step = Step(version.model, request.queue_seconds or 0.0, request.request_seconds)
-            self._steps[span.trace_id, span.parent_id] = (*called, step)
+            # Of a step that calls others itself (an ensemble in an ensemble) only what is left is its own.
+            queue, within = request.queue_seconds or 0.0, steps or ()
+            own = max(queue, request.request_seconds - sum(step.request_seconds for step in within))
+            self._steps[span.trace_id, span.parent_id] = (*called, *within, Step(version.model, queue, own))
         return replace(request, steps=steps) if steps else request
 
     def _forget(self, now: float) -> None:

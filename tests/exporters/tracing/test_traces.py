@@ -145,6 +145,18 @@ def test_an_ensemble_is_completed_by_its_steps() -> None:
     assert ("completed", 0.5) == (traces["step"].outcome, traces["step"].queue_seconds)
 
 
+def test_the_time_of_an_ensemble_in_an_ensemble_is_that_of_its_steps() -> None:
+    """What the outer one waits for is the queue of the model within, which is no compute of the inner ensemble."""
+    model = span("slow", 6, 4, model="slow", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 4)
+    run = span("compute", 7, 6, COMPUTE_START=T + 3, COMPUTE_END=T + 4)
+    inner = span("inner", 4, 2, model="inner", REQUEST_START=T, REQUEST_END=T + 4.5)
+    outer = span("outer", 2, 1, model="outer", REQUEST_START=T, REQUEST_END=T + 5)
+    traces = {each.model.model: each for each in assembled(decode_json(as_json(run, model, inner, outer)))}
+    steps = {step.model: (step.queue_seconds, step.request_seconds) for step in traces["outer"].steps}
+
+    assert {"slow": pytest.approx((3, 4)), "inner": pytest.approx((0, 0.5))} == steps
+
+
 def test_spans_in_two_batches() -> None:
     """An execution that came in an earlier batch still belongs to its request."""
     compute, model, _ = decode_json(as_json(*request("m", T, 0.25, 1.5)))
