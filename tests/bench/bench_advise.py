@@ -3,6 +3,9 @@
 From minutes of light traffic it predicts the rate at which each objective breaks, now and after a change. Then a ramp is
 sent around the prediction, by a client with a clock of its own, to the model as it is and changed. The models sleep, so
 that two cores are no limit. `ADVISE_LIGHT_SECONDS` is the length of the light traffic, and of the refused cases.
+
+What Prometheus recorded, and the measured rates, stay in .cache/bench-advise. With `ADVISE_REPLAY=1` nothing is sent: what
+is predicted now from the last recording is compared with what was measured then, and printed.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -26,6 +30,7 @@ from bench.measurements import record
 from slo.advise.workload import plan
 from support import history
 from support.exporter import exporting
+from support.tools import ROOT
 from support.triton import control, live_triton
 from support.waiting import eventually
 from tritonwatch.cli import main
@@ -37,7 +42,8 @@ STEPS = (0.7, 0.85, 1.0, 1.15, 1.3)
 """Rates of a ramp, in predicted break rates."""
 AT_ONCE = 4
 """Models that are ramped at the same time: more would keep the two cores busy."""
-EVERY_SECONDS = 5
+EVERY_SECONDS = 3
+REPLAY = bool(os.environ.get("ADVISE_REPLAY"))
 
 _MODEL = """\
 import fcntl, json, random, time
@@ -119,7 +125,7 @@ class Model:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """A model, its light traffic (requests/s, so many at a time), its objective, and a change to predict."""
 
@@ -130,7 +136,8 @@ class Workload:
     target: float
     model: Model
     change: str
-    changed: Model
+    changed: Mapping[str, Any]
+    """What the change sets in the model."""
     burst: int = 1
 
     def objective(self) -> str:
@@ -144,94 +151,56 @@ def batcher(more: str = "") -> str:
     return f"dynamic_batching {{ {more} }}"
 
 
-def changing(
-    name: str,
-    rate: float,
-    signal: str,
-    threshold: float,
-    target: float,
-    model: Model,
-    change: str,
-    burst: int = 1,
-    **changed: Any,
-) -> Workload:
-    return Workload(name, rate, signal, threshold, target, model, change, replace(model, **changed), burst)
-
-
+DELAYED = batcher("max_queue_delay_microseconds: 20000")
+LIMITED = batcher("default_queue_policy { max_queue_size: 12 }")
+TWO = {"instances": 2}
 WORKLOADS = (
-    changing("steady", 25, "latency", 0.06, 99, Model(0.012), "instances=2", instances=2),
-    changing("uneven", 20, "queue", 0.05, 99, Model(0.015, cv2=0.3), "instances=2", instances=2),
-    changing(
-        "batch-of-4",
-        35,
-        "latency",
-        0.1,
-        99,
-        Model(0.01, 0.006, batch=4, more=batcher()),
-        "max_batch_size=8",
-        batch=8,
+    Workload("steady", 25, "latency", 0.06, 99, Model(0.012), "instances=2", TWO),
+    Workload("uneven", 20, "queue", 0.05, 99, Model(0.015, cv2=0.3), "instances=2", TWO),
+    Workload(
+        *("batch-of-4", 35, "latency", 0.1, 99, Model(0.01, 0.006, batch=4, more=batcher())),
+        *("max_batch_size=8", {"batch": 8}),
     ),
-    changing(
-        *("delay-20ms", 32, "latency", 0.12, 99),
-        Model(0.02, 0.006, batch=6, more=batcher("max_queue_delay_microseconds: 20000")),
-        *("delay_ms=0",),
-        more=batcher(),
+    Workload(
+        *("delay-20ms", 32, "latency", 0.12, 99, Model(0.02, 0.006, batch=6, more=DELAYED)),
+        *("delay_ms=0", {"more": batcher()}),
     ),
-    changing(
-        "two-instances", 24, "queue", 0.05, 95, Model(0.025, cv2=0.5, instances=2), "instances=3", instances=3
+    Workload(
+        *("two-instances", 24, "queue", 0.05, 95, Model(0.025, cv2=0.5, instances=2)),
+        *("instances=3", {"instances": 3}),
     ),
-    changing(
-        "in-threes", 30, "latency", 0.15, 95, Model(0.03, instances=3), "instances=4", burst=3, instances=4
+    Workload(
+        *("in-threes", 30, "latency", 0.15, 95, Model(0.03, instances=3)),
+        *("instances=4", {"instances": 4}, 3),
     ),
-    changing(
-        *("queue-of-12", 35, "latency", 0.12, 99),
-        Model(0.01, 0.004, batch=4, more=batcher("default_queue_policy { max_queue_size: 12 }")),
-        "instances=2",
-        instances=2,
+    Workload(
+        *("queue-of-12", 35, "latency", 0.12, 99, Model(0.01, 0.004, batch=4, more=LIMITED)),
+        *("instances=2", TWO),
     ),
-    changing("rarely-slow", 25, "latency", 0.2, 95, Model(0.01, rare=0.02), "instances=2", instances=2),
-    changing(
-        "large-batches",
-        35,
-        "queue",
-        0.1,
-        99,
-        Model(0.06, 0.004, batch=16, more=batcher()),
-        "instances=2",
-        instances=2,
+    Workload("rarely-slow", 25, "latency", 0.2, 95, Model(0.01, rare=0.02), "instances=2", TWO),
+    Workload(
+        *("large-batches", 35, "queue", 0.1, 99, Model(0.06, 0.004, batch=16, more=batcher())),
+        *("instances=2", TWO),
     ),
-    changing(
-        "batching-off", 14, "latency", 0.15, 95, Model(0.018, 0.002, batch=8), "batching=1", more=batcher()
+    Workload(
+        *("batching-off", 14, "latency", 0.15, 95, Model(0.018, 0.002, batch=8)),
+        *("batching=1", {"more": batcher()}),
     ),
 )
 
 
-@dataclass
-class Stack:
-    """A Triton with all models, and the Prometheus that watches it."""
-
-    triton: TritonServer
-    repository: Path
-    prometheus: str
-    folder: Path
-
-    def advise(self, model: str, ended: float, *words: str) -> dict[str, Any]:
-        """Return what is said about a model from its light traffic, which ended then (Unix time)."""
-        command = ["advise", "--prometheus", self.prometheus, "--objectives", str(self.folder / "objectives")]
-        command += ["--model", model, "--scrape-interval", str(EVERY_SECONDS), "--json", *words]
-        command += ["--last", f"{LIGHT_SECONDS}s", "--at", f"{ended:.0f}"]
-        printed, told = StringIO(), StringIO()
-        with redirect_stdout(printed), redirect_stderr(told):
-            code = main(command)
-        if code != 0:
-            return {"unknown": f"exit code {code}", "text": told.getvalue().strip()}
-        advice: dict[str, Any] = json.loads(printed.getvalue())["advice"][0]
-        return advice
-
-    def change(self, workload: Workload) -> None:
-        workload.changed.write(self.repository, workload.name)
-        assert 200 == control(self.triton, "unload", workload.name)
-        eventually(lambda: control(self.triton, "load", workload.name) == 200, "not loaded again")
+def advised(prometheus: str, folder: Path, model: str, ended: float, *words: str) -> dict[str, Any]:
+    """Return what is said about a model from its light traffic, which ended then (Unix time)."""
+    command = ["advise", "--prometheus", prometheus, "--objectives", str(folder / "objectives")]
+    command += ["--model", model, "--scrape-interval", str(EVERY_SECONDS), "--json", *words]
+    command += ["--last", f"{LIGHT_SECONDS}s", "--at", f"{ended:.0f}"]
+    printed, told = StringIO(), StringIO()
+    with redirect_stdout(printed), redirect_stderr(told):
+        code = main(command)
+    if code != 0:
+        return {"unknown": f"exit code {code}", "text": told.getvalue().strip()}
+    advice: dict[str, Any] = json.loads(printed.getvalue())["advice"][0]
+    return advice
 
 
 Answers = list[tuple[int, float, float]]
@@ -303,7 +272,7 @@ def kept(workload: Workload, answers: Answers) -> float:
     return sum(seconds <= workload.threshold for seconds in spent) / max(1, len(answers))
 
 
-def ramp(stack: Stack, predicted: Mapping[Workload, float]) -> dict[Workload, float]:
+def ramp(url: str, predicted: Mapping[Workload, float]) -> dict[str, float]:
     """Return the rate at which each objective broke, between two steps of its ramp; NaN above all of them."""
     shares: dict[Workload, list[float]] = {each: [] for each in predicted}
     chosen = list(predicted)
@@ -313,11 +282,13 @@ def ramp(stack: Stack, predicted: Mapping[Workload, float]) -> dict[Workload, fl
             times = {
                 each.name: plan(predicted[each] * step, STEP_SECONDS, each.burst, seed=9) for each in group
             }
-            answers = send(stack.triton.http_url, times)
+            answers = send(url, times)
             for each in group:
                 shares[each].append(kept(each, answers[each.name]))
             time.sleep(1)
-    return {each: predicted[each] * crossing(of_each, each.target / 100) for each, of_each in shares.items()}
+    return {
+        each.name: predicted[each] * crossing(of_each, each.target / 100) for each, of_each in shares.items()
+    }
 
 
 def crossing(shares: Sequence[float], target: float) -> float:
@@ -332,17 +303,38 @@ def crossing(shares: Sequence[float], target: float) -> float:
     return STEPS[last] + part * (STEPS[last + 1] - STEPS[last])
 
 
-def serving(folder: Path, models: Mapping[str, Model], objectives: str, arguments: Sequence[str] = ()) -> Any:
+def kept_folder(name: str) -> Path:
+    """Return the folder in which a test's recording stays; empty, unless it is replayed."""
+    folder = ROOT / ".cache" / "bench-advise" / name
+    if not REPLAY:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    return folder
+
+
+@contextmanager
+def serving(
+    folder: Path, models: Mapping[str, Model], objectives: str, arguments: Sequence[str] = ()
+) -> Iterator[tuple[TritonServer, str]]:
+    """Run a Triton with the models; yields it, and the Prometheus that watches it."""
     for name, model in models.items():
         model.write(folder / "models", name)
     (folder / "objectives").mkdir()
     (folder / "objectives" / "o.yaml").write_text("objectives:\n" + objectives)
-    return live_triton(folder / "models", folder, "explicit", ["--load-model=*", *arguments])
+    with (
+        live_triton(folder / "models", folder, "explicit", ["--load-model=*", *arguments]) as server,
+        exporting(server.http_url, server.metrics_url, buckets_from=folder / "objectives") as exporter,
+        history.serve(
+            "", folder / "p", scrape=exporter.url.removeprefix("http://"), every=f"{EVERY_SECONDS}s"
+        ) as url,
+    ):
+        time.sleep(2 * EVERY_SECONDS)
+        yield server, url
 
 
 _ADVISED = """\
-{seconds} s of light traffic to all models at once, then ramps of 25 s a step around each prediction, on a machine with a load
-of {load:.1f}. The client has its own clock; a refused request is not good. A measured rate is that between the last step that met the
+{seconds} s of light traffic to all models at once, read every {every} s, then ramps of 25 s a step around each prediction, on a
+machine with a load of {load:.1f}. The client has its own clock; a refused request is not good. A measured rate is that between the last step that met the
 objective and the next; the ramp ends at 1.3 times the prediction.
 
 {table}
@@ -363,60 +355,70 @@ def told(advice: Mapping[str, Any]) -> str:
     return f"{breaks['estimate']:.1f}" if breaks["estimate"] else f"at most {breaks['most']:.1f}"
 
 
+Numbers = dict[str, float]
+
+
+def predict(url: str, folder: Path, ended: float) -> tuple[dict[str, dict[str, Any]], Numbers, Numbers]:
+    """Return the advice on each workload, and where it has both, the break rates as it is and changed."""
+    advice = {each.name: advised(url, folder, each.name, ended, "--if", each.change) for each in WORKLOADS}
+    known = {
+        name: a
+        for name, a in advice.items()
+        if not a["unknown"] and a["breaks"]["estimate"] and a["asked"]["breaks"]["estimate"]
+    }
+    now = {name: float(a["breaks"]["estimate"]) for name, a in known.items()}
+    return advice, now, {name: float(a["asked"]["breaks"]["estimate"]) for name, a in known.items()}
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Send light traffic; then what was predicted from it, before and after the change."""
+    models = {each.name: each.model for each in WORKLOADS}
+    with serving(folder, models, "".join(each.objective() for each in WORKLOADS)) as (server, url):
+        light = {each.name: plan(each.rate, LIGHT_SECONDS, each.burst) for each in WORKLOADS}
+        answers = send(server.http_url, light)
+        seen: dict[str, Any] = {"ended": time.time(), "load": os.getloadavg()[0]}
+        lost = [name for name, each in answers.items() if any(status != 200 for status, _, _ in each)]
+        time.sleep(2 * EVERY_SECONDS)
+        advice, now, then = predict(url, folder, seen["ended"])
+        print(
+            "lost", lost, "load", os.getloadavg(), {name: told(a) for name, a in advice.items()}, flush=True
+        )
+        seen["now"] = ramp(server.http_url, {each: now[each.name] for each in WORKLOADS if each.name in now})
+        for each in WORKLOADS:
+            if each.name in now:
+                replace(each.model, **each.changed).write(folder / "models", each.name)
+                assert 200 == control(server, "unload", each.name)
+                eventually(lambda: control(server, "load", each.name) == 200, "not loaded again")  # noqa: B023
+        seen["then"] = ramp(
+            server.http_url, {each: then[each.name] for each in WORKLOADS if each.name in then}
+        )
+    (folder / "seen.json").write_text(json.dumps(seen, indent=1))
+    return seen
+
+
 @pytest.mark.real
-def test_break_rates_and_changes(tmp_path: Path) -> None:
-    """Predict from light traffic; then send what was predicted, before and after the change."""
+def test_break_rates_and_changes() -> None:
+    """Compare what is predicted from light traffic with what was measured, before and after a change."""
+    folder = kept_folder("advised")
+    seen = json.loads((folder / "seen.json").read_text()) if REPLAY else measure(folder)
+    with history.running(folder / "p") as url:
+        advice, now, then = predict(url, folder, seen["ended"])
     lines = [
         "| workload | breaks at, predicted | measured | error | change | predicted | measured | error |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    models = {each.name: each.model for each in WORKLOADS}
-    with (
-        serving(tmp_path, models, "".join(each.objective() for each in WORKLOADS)) as server,
-        exporting(server.http_url, server.metrics_url, buckets_from=tmp_path / "objectives") as exporter,
-        history.serve(
-            "", tmp_path / "p", scrape=exporter.url.removeprefix("http://"), every=f"{EVERY_SECONDS}s"
-        ) as url,
-    ):
-        stack = Stack(server, tmp_path / "models", url, tmp_path)
-        time.sleep(2 * EVERY_SECONDS)
-        light = {each.name: plan(each.rate, LIGHT_SECONDS, each.burst) for each in WORKLOADS}
-        answers = send(server.http_url, light)
-        time.sleep(EVERY_SECONDS + 1)
-        ended = time.time()
-        lost = [name for name, each in answers.items() if any(status != 200 for status, _, _ in each)]
-        print("lost", lost, "load", os.getloadavg())
-        advice = {each: stack.advise(each.name, ended, "--if", each.change) for each in WORKLOADS}
-        (tmp_path / "advice.json").write_text(
-            json.dumps({each.name: a for each, a in advice.items()}, indent=1)
-        )
-        print(tmp_path / "advice.json", {each.name: (told(a), a.get("text")) for each, a in advice.items()})
-        known = {
-            each: a
-            for each, a in advice.items()
-            if not a["unknown"] and a["breaks"]["estimate"] and a["asked"]["breaks"]["estimate"]
-        }
-        now = {each: float(a["breaks"]["estimate"]) for each, a in known.items()}
-        then = {each: float(a["asked"]["breaks"]["estimate"]) for each, a in known.items()}
-        measured = ramp(stack, now)
-        for each in known:
-            stack.change(each)
-        changed = ramp(stack, then)
-        for each, a in advice.items():
-            if each not in known:
-                lines.append(f"| {each.name} | {told(a)} | | | {each.change} | | | |")
-                continue
-            errors = [
-                f"{predicted[each] / seen[each] - 1:+.0%}"
-                for predicted, seen in ((now, measured), (then, changed))
-            ]
-            lines.append(
-                f"| {each.name} | {now[each]:.1f} | {measured[each]:.1f} | {errors[0]} "
-                f"| {each.change} | {then[each]:.1f} | {changed[each]:.1f} | {errors[1]} |"
-            )
+    for each in WORKLOADS:
+        cells = [each.name, told(advice[each.name]), "", "", each.change, "", "", ""]
+        for at, predicted, measured in ((1, now, seen["now"]), (5, then, seen["then"])):
+            if each.name in predicted.keys() & measured.keys():
+                one, other = predicted[each.name], measured[each.name]
+                cells[at : at + 3] = f"{one:.1f}", f"{other:.1f}", f"{one / other - 1:+.0%}"
+        lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
-    print(table, "load", os.getloadavg())
-    record("advised", COMMAND, _ADVISED.format(seconds=LIGHT_SECONDS, load=os.getloadavg()[0], table=table))
+    print(table)
+    if not REPLAY:
+        facts = {"seconds": LIGHT_SECONDS, "every": EVERY_SECONDS, "load": seen["load"]}
+        record("advised", COMMAND, _ADVISED.format(**facts, table=table))
 
 
 REFUSED = {
@@ -433,38 +435,35 @@ REFUSED = {
 
 
 @pytest.mark.real
-def test_refusals(tmp_path: Path) -> None:
+def test_refusals() -> None:
     """What is said where the counters do not tell at what rate an objective breaks."""
+    folder = kept_folder("refused")
+    if not REPLAY:
+        refuse(folder)
+    ended = json.loads((folder / "seen.json").read_text())["ended"]
+    with history.running(folder / "p") as url:
+        said = {name: advised(url, folder, name, ended) for name in REFUSED}
+    lines = [f"| {name} | {told(advice)} | {advice['text']} |" for name, advice in said.items()]
+    table = "\n".join(["| workload | breaks at | why |", "|---|---|---|", *lines])
+    print(table)
+    if not REPLAY:
+        record("refused", COMMAND, _REFUSED.format(seconds=LIGHT_SECONDS, table=table))
+
+
+def refuse(folder: Path) -> None:
+    """Send the traffic that no rate can be told of."""
     models = {
-        name: replace(model, lock=model.lock and str(tmp_path / model.lock))
-        for name, model in REFUSED.items()
+        name: replace(model, lock=model.lock and str(folder / model.lock)) for name, model in REFUSED.items()
     }
     objectives = "- {name: answers, target: 95%, indicator: {kind: latency, threshold: 150ms}}\n"
-    with (
-        serving(
-            tmp_path,
-            models,
-            objectives,
-            [f"--cache-directory={wheel_folder() / 'caches'}", "--cache-config=local,size=1048576"],
-        ) as server,
-        exporting(server.http_url, server.metrics_url, buckets_from=tmp_path / "objectives") as exporter,
-        history.serve(
-            "", tmp_path / "p", scrape=exporter.url.removeprefix("http://"), every=f"{EVERY_SECONDS}s"
-        ) as url,
-    ):
-        stack = Stack(server, tmp_path / "models", url, tmp_path)
-        time.sleep(2 * EVERY_SECONDS)
+    cache = [f"--cache-directory={wheel_folder() / 'caches'}", "--cache-config=local,size=1048576"]
+    with serving(folder, models, objectives, cache) as (server, _):
         loads = {
             name: plan(15 if name != "too-slow-alone" else 2, LIGHT_SECONDS, seed=number)
             for number, name in enumerate(models)
             if name not in ("decoupled", "sequences")
         }
         answers = send(server.http_url, loads, {"closed-loop": 4})
-        time.sleep(EVERY_SECONDS + 1)
-        ended = time.time()
+        (folder / "seen.json").write_text(json.dumps({"ended": time.time()}))
         print({name: len(each) for name, each in answers.items()}, "load", os.getloadavg())
-        said = {name: stack.advise(name, ended) for name in models}
-    lines = [f"| {name} | {told(advice)} | {advice['text']} |" for name, advice in said.items()]
-    table = "\n".join(["| workload | breaks at | why |", "|---|---|---|", *lines])
-    print(table)
-    record("refused", COMMAND, _REFUSED.format(seconds=LIGHT_SECONDS, table=table))
+        time.sleep(2 * EVERY_SECONDS)

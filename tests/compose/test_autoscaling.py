@@ -15,7 +15,7 @@ import yaml
 from support.kubernetes.kustomize import built
 from support.kubernetes.schemas import validate
 from support.tools import ROOT, promtools
-from triton_slo.advise.simulate import Service, Setting, Traffic, simulate
+from triton_slo.advise.simulate import Service, Setting, simulate
 from tritonwatch.cli import main
 
 OBJECTIVES = str(ROOT / "slo" / "objectives")
@@ -127,7 +127,7 @@ class Servers:
     """Seconds of mean wait, and the share of slow requests, of one server at any rate, from simulations."""
 
     def __init__(self) -> None:
-        outcomes = [simulate(SETTING, SERVICE, Traffic(rate), 4_000) for rate in RATES]
+        outcomes = [simulate(SETTING, SERVICE, rate, requests=4_000) for rate in RATES]
         self._waits = [outcome.mean_wait for outcome in outcomes]
         self._slow = [sum(wait > WITHIN for wait in one.waits) / len(one.waits) for one in outcomes]
         self.breaks = max(rate for rate in range(4, 97) if self.slow(rate) <= 1 - SHARE)

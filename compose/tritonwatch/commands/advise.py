@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,9 +17,8 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import advise
-from triton_slo.advise.check import checked_text, compare, read
 from triton_slo.advise.measured import Measured, Promises, read_models, read_promises
-from triton_slo.advise.report import document, text
+from triton_slo.advise.report import checked_text, compare, document, read, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             output.write_file(Path(args.save), written + "\n", replace=True)
         except OSError as error:
             raise ProblemsError(output.fault(Path(args.save), error)) from error
-    print(written if args.json else "\n\n".join(map(_printable_lines, map(text, advice))))
+    print(written if args.json else _printable(map(text, advice)))
     return 0
 
 
@@ -77,12 +76,12 @@ def _check(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"checked": [asdict(each) for each in comparisons]}, indent=2))
     else:
-        print("\n\n".join(map(_printable_lines, map(checked_text, comparisons))))
+        print(_printable(map(checked_text, comparisons)))
     return 3 if any(each.came_true is False for each in comparisons) else 0
 
 
-def _printable_lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+def _printable(texts: Iterable[str]) -> str:
+    return "\n".join(map(printable, "\n\n".join(texts).split("\n")))
 
 
 def _warn(message: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from triton_exporter.common.duration import time_text
 from triton_slo.advise.fit import Fit, UnfitError, fit
 from triton_slo.advise.measured import Configuration, Measured, Promise
-from triton_slo.advise.simulate import Outcome, Service, Setting, Traffic, simulate
+from triton_slo.advise.simulate import Outcome, Service, Setting, simulate
 from triton_slo.amounts import ratio
 
 ROOM = 1.5
@@ -108,43 +108,37 @@ def advise(
 
     `changed` is a change to predict, by name, such as `instances`; without `changes` none is looked for.
     """
-    return tuple(_advise(measured, promise, promises, changed, changes) for promise in promises)
-
-
-def _advise(
-    measured: Measured,
-    promise: Promise,
-    promises: Sequence[Promise],
-    changed: Mapping[str, float] | None,
-    changes: bool,
-) -> Advice:
     now = measured.configuration
-    advice = Advice(measured.model, measured.version, promise, now)
-    if now is None:
-        why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
-        return replace(advice, unknown="no_configuration", text=why)
-    try:
-        fitted = fit(measured.steps, now, promise.target, promise.threshold)
-        play = Play(fitted, promise)
-        breaks = _as_measured(play.breaks(now), promise, fitted)
-    except UnfitError as error:
-        return replace(advice, unknown=error.reason, text=str(error))
-    asked = play.change(changed, now) if changed else None
-    advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
-    if breaks.estimate is None or not breaks.most:
-        reason, text = _why_no_estimate(fitted, promise, now, breaks)
-        advice = replace(advice, unknown=reason, text=text)
-    if not changes or not advice.needs_change:
-        return advice
-    plays = [Play(fitted, other) if other != promise else play for other in promises]
-    found = [
-        change
-        for change in (play.change(what, now) for what in _candidates(now, fitted))
-        if _is_better(change.breaks, breaks) and not any(_harms(each, change, now) for each in plays)
-    ]
-    # Where only an upper limit is known, the order of the candidates stays.
-    found.sort(key=lambda change: -(change.breaks.least or 0.0))
-    return replace(advice, changes=tuple(found[:MAX_CHANGES]))
+
+    def of(promise: Promise) -> Advice:
+        advice = Advice(measured.model, measured.version, promise, now)
+        if now is None:
+            why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
+            return replace(advice, unknown="no_configuration", text=why)
+        try:
+            fitted = fit(measured.steps, now, promise.target, promise.threshold)
+            play = Play(fitted, promise)
+            breaks = _as_measured(play.breaks(now), promise, fitted)
+        except UnfitError as error:
+            return replace(advice, unknown=error.reason, text=str(error))
+        asked = play.change(changed, now) if changed else None
+        advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
+        if breaks.estimate is None or not breaks.most:
+            reason, text = _why_no_estimate(fitted, promise, now, breaks)
+            advice = replace(advice, unknown=reason, text=text)
+        if not changes or not advice.needs_change:
+            return advice
+        plays = [Play(fitted, other) if other != promise else play for other in promises]
+        found = [
+            change
+            for change in (play.change(what, now) for what in _candidates(now, fitted))
+            if _is_better(change.breaks, breaks) and not any(_harms(each, change, now) for each in plays)
+        ]
+        # Where only an upper limit is known, the order of the candidates stays.
+        found.sort(key=lambda change: -(change.breaks.least or 0.0))
+        return replace(advice, changes=tuple(found[:MAX_CHANGES]))
+
+    return tuple(map(of, promises))
 
 
 def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
@@ -253,8 +247,7 @@ class Play:
 
     def outcome(self, configuration: Configuration, rate: float) -> Outcome:
         """Return what requests meet at this rate of one server."""
-        traffic = Traffic(rate, self.fit.burst)
-        return simulate(configuration.setting(self.fit.rows), self.fit.service, traffic, 5 * _FEW)
+        return simulate(configuration.setting(self.fit.rows), self.fit.service, rate, self.fit.burst)
 
     def change(self, what: Mapping[str, float], now: Configuration) -> Change:
         """Return what is predicted of a change."""
@@ -335,7 +328,7 @@ class Play:
     def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
         allowed, bad = 1 - self.promise.target, 0.0
         for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
-            bad = self.bad(simulate(setting, service, Traffic(rate, self.fit.burst), requests))
+            bad = self.bad(simulate(setting, service, rate, self.fit.burst, requests=requests))
             if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
                 break  # clear already
         return bad <= allowed

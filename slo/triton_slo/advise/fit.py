@@ -16,7 +16,7 @@ import numpy as np
 
 from triton_exporter.common.duration import measured_text
 from triton_slo.advise.measured import Configuration, Step, total
-from triton_slo.advise.simulate import Service, Setting, Traffic, simulate
+from triton_slo.advise.simulate import Service, Setting, simulate
 
 BLOCKS = 12
 """Parts of the time that are compared with each other."""
@@ -94,9 +94,8 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
     servers = _servers(used)
     whole, used_whole = total(kept), total(used)
-    utilization = used_whole.busy_seconds / used_whole.seconds / configuration.instances
-    played = Played(configuration.setting(rows), kept)
-    burst, modelled, z = played.match((service, slow, fast), _dispersion(used), threshold, utilization > 0.95)
+    setting = configuration.setting(rows)
+    burst, played = _match(setting, kept, (service, slow, fast), _dispersion(used), threshold)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
@@ -104,15 +103,15 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         fast=fast,
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
-        peak=played.blocks[-1].requests / played.blocks[-1].seconds * servers,
+        peak=servers * max(block.requests / block.seconds for block in map(total, _blocks(kept))),
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
         executions=whole.executions,
-        utilization=utilization,
-        wait=played.wait,
-        modelled_wait=modelled,
-        z=z,
+        utilization=used_whole.busy_seconds / used_whole.seconds / configuration.instances,
+        wait=whole.queue_seconds / whole.requests,
+        modelled_wait=played.wait,
+        z=played.z,
         left_out=1 - len(kept) / len(active),
     )
 
@@ -175,24 +174,26 @@ def _expected(step: Step, service: Service) -> float:
     return service.fixed * step.executions + service.each * step.requests
 
 
+def _neighbours(steps: Sequence[Step]) -> list[tuple[Step, Step]]:
+    """Return each step with the next one of its server."""
+    known = {(step.server, step.at): step for step in steps}
+    after = ((step, known.get((step.server, step.at + step.seconds))) for step in steps)
+    return [(step, following) for step, following in after if following is not None]
+
+
 def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
     """Return the squared variation of executions around their mean, from the spread of the sums, and its error.
 
     What a reading cuts off one step it adds to the next: the products of neighbours take that away again.
     """
-    off = {
-        (step.server, step.at): (step.busy_seconds - _expected(step, service))
-        / step.busy_seconds
-        * step.executions**0.5
-        for step in steps
-    }
-    squares = math.fsum(value * value for value in off.values()) / max(1, len(off) - 2)
-    after = ((step.server, step.at + step.seconds) for step in steps)
-    products = [
-        off[step.server, step.at] * off[key] for step, key in zip(steps, after, strict=True) if key in off
-    ]
-    cv2 = max(0.0, squares + min(0.0, 2 * math.fsum(products) / max(1, len(products))))
-    return cv2, squares * 2 / len(off) ** 0.5
+
+    def off(step: Step) -> float:
+        return (step.busy_seconds / _expected(step, service) - 1) * math.sqrt(step.executions)
+
+    squares = math.fsum(off(step) ** 2 for step in steps) / max(1, len(steps) - 2)
+    products = [off(step) * off(following) for step, following in _neighbours(steps)]
+    cv2 = max(0.0, squares + min(0.0, 2 * fmean(products or [0.0])))
+    return cv2, squares * 2 / len(steps) ** 0.5
 
 
 def _blocks(steps: Sequence[Step]) -> list[list[Step]]:
@@ -239,12 +240,12 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
 
 def _dispersion(steps: Sequence[Step]) -> tuple[float, float]:
     """Return the index of dispersion of arrivals, and its standard error; slow changes of the rate do not count."""
-    counts = {(step.server, step.at): step.requests for step in steps}
-    after = ((step, counts.get((step.server, step.at + step.seconds))) for step in steps)
-    squares = [(count - step.requests) ** 2 for step, count in after if count is not None]
-    if len(squares) < 4:
+    squares = sorted((after.requests - step.requests) ** 2 for step, after in _neighbours(steps))
+    if len(squares) < 10:
         return 1.0, math.inf
-    index = math.fsum(squares) / 2 / len(squares) * len(counts) / math.fsum(counts.values())
+    # The largest tenth may be jumps: traffic that begins or ends. Without it a normal distribution has 0.623 of it.
+    usual = fmean(squares[: round(0.9 * len(squares))]) / 0.623
+    index = usual / 2 / fmean(step.requests for step in steps)
     return index, index * (3 / len(squares)) ** 0.5
 
 
@@ -263,77 +264,104 @@ def _servers(steps: Sequence[Step]) -> int:
     return len(serving)
 
 
+@dataclass(frozen=True, slots=True)
 class Played:
-    """The mean wait of the present, measured and played, at the rates of its parts."""
+    """The mean wait of the present as modelled; how many standard errors the measured one is above it.
 
-    def __init__(self, setting: Setting, steps: Sequence[Step]) -> None:
-        self.setting = setting
-        blocks = map(total, _blocks(steps))
-        self.blocks = sorted(blocks, key=lambda block: block.requests / block.seconds)
-        self.wait = total(self.blocks).queue_seconds / total(self.blocks).requests
+    `z_batch` is that of the mean batch.
+    """
 
-    def waits(self, service: Service, burst: float) -> tuple[float, float]:
-        """Return the modelled mean wait, and how many standard errors the measured one is above it."""
-        size = math.ceil(len(self.blocks) / LEVELS)
-        queued, chance = [], []  # modelled seconds of each block; how far those of a level are off by chance
-        for i in range(0, len(self.blocks), size):
-            blocks = self.blocks[i : i + size]
-            requests = total(blocks).requests
-            traffic = Traffic(requests / total(blocks).seconds, burst)
-            outcome = simulate(self.setting, service, traffic, _PLAYED, seed=1 + i)
-            queued += [outcome.mean_wait * block.requests for block in blocks]
-            parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
-            # Both what was measured and what is played are samples.
-            scatter = 250**0.5 * stdev(parts) if len(parts) > 1 else 0.0
-            chance.append(scatter * math.hypot(requests**0.5, requests / _PLAYED**0.5))
-        requests = total(self.blocks).requests
-        modelled = max(1e-9, math.fsum(queued) / requests)
-        scale = self.wait / modelled
-        off = (block.queue_seconds - scale * each for block, each in zip(self.blocks, queued, strict=True))
-        error = math.hypot(*off, *chance) / requests
-        return modelled, (self.wait - modelled) / math.hypot(error, 0.05 * modelled)
+    wait: float
+    z: float
+    z_batch: float
 
-    def match(
-        self,
-        services: tuple[Service, Service, Service],
-        dispersion: tuple[float, float],
-        threshold: float,
-        saturated: bool,
-    ) -> tuple[float, float, float]:
-        """Return the burst with which the model waits as was measured, the wait with it, and z.
 
-        Raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait. While
-        instances are always busy (`saturated`) the queue grows, and the wait depends on when that began.
-        """
-        service, slow, fast = services
-        burst, (modelled, z) = 1.0, self.waits(service, 1.0)
-        # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
-        if z < -LARGE_Z and self.wait < 0.75 * modelled - 0.001 * threshold:
-            least, least_z = self.waits(fast, 1.0)
-            if least_z < -LARGE_Z:
-                raise UnfitError(
-                    "paced_clients",
-                    f"requests wait {measured_text(self.wait)} on average, and would wait {measured_text(least)} or "
-                    f"more if they came independently (z {least_z:.1f}): clients wait for answers before they send "
-                    "more, or are paced, so that the number of clients, not a rate, breaks the objective",
-                )
-        if saturated:
-            return 1.0, modelled, z
-        index, error = dispersion
-        if z > LARGE_Z and self.wait - modelled > 0.01 * threshold and index - 2 * error > 1:
-            low, high = 1.0, index + 2 * error
-            while high - low > 0.05 * low:
-                burst = (low + high) / 2
-                modelled, z = self.waits(service, burst)
-                low, high = (burst, high) if z > 0 else (low, burst)
-        if z > LARGE_Z and self.wait - modelled > 0.1 * threshold:
-            most, most_z = self.waits(slow, burst)
-            if most_z > LARGE_Z:
-                idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
-                raise UnfitError(
-                    "other_delay",
-                    f"requests wait {measured_text(self.wait)} on average, not {measured_text(most)} or less as "
-                    f"expected (z {most_z:.1f}), and do not come in such bursts: something else delays them"
-                    + (idle if self.setting.limit else ""),
-                )
-        return burst, modelled, z
+def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
+    """Play the present, at the rates of its parts."""
+    blocks = sorted(map(total, _blocks(steps)), key=lambda block: block.requests / block.seconds)
+    size = math.ceil(len(blocks) / LEVELS)
+    # Modelled seconds and executions of each block; how far the seconds of a level are off by chance.
+    queued, executed, chance = [], [], []
+    for i in range(0, len(blocks), size):
+        level = total(blocks[i : i + size])
+        rate = level.requests / level.seconds
+        outcome = simulate(setting, service, rate, burst, requests=_PLAYED, seed=1 + i)
+        queued += [outcome.mean_wait * block.requests for block in blocks[i : i + size]]
+        executed += [
+            outcome.executions / len(outcome.waits) * block.requests for block in blocks[i : i + size]
+        ]
+        parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
+        # Both what was measured and what is played are samples.
+        scatter = 250**0.5 * stdev(parts) if len(parts) > 1 else 0.0
+        chance.append(scatter * math.hypot(level.requests**0.5, level.requests / _PLAYED**0.5))
+
+    def above(measured: Sequence[float], modelled: Sequence[float], chance: Sequence[float]) -> float:
+        whole, expected = math.fsum(measured), max(1e-9, math.fsum(modelled))
+        off = (one - whole / expected * other for one, other in zip(measured, modelled, strict=True))
+        return (whole - expected) / math.hypot(*off, *chance, 0.05 * expected)
+
+    z = above([block.queue_seconds for block in blocks], queued, chance)
+    # With a limit Triton 2.51 lets requests wait beside a free instance now and then, and batches are larger.
+    z_batch = 0.0 if setting.limit else -above([block.executions for block in blocks], executed, [])
+    return Played(math.fsum(queued) / total(blocks).requests, z, z_batch)
+
+
+def _match(
+    setting: Setting,
+    steps: Sequence[Step],
+    services: tuple[Service, Service, Service],
+    dispersion: tuple[float, float],
+    threshold: float,
+) -> tuple[float, Played]:
+    """Return the burst with which requests wait, and fill batches, as was measured; and what comes with it.
+
+    Raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
+    """
+    service, slow, fast = services
+    wait = total(steps).queue_seconds / total(steps).requests
+    played = alone = play(setting, steps, service, 1.0)
+    # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
+    if played.z < -LARGE_Z and wait < 0.75 * played.wait - 0.001 * threshold:
+        least = play(setting, steps, fast, 1.0)
+        if least.z < -LARGE_Z:
+            raise UnfitError(
+                "paced_clients",
+                f"requests wait {measured_text(wait)} on average, and would wait {measured_text(least.wait)} or "
+                f"more if they came independently (z {least.z:.1f}): clients wait for answers before they send "
+                "more, or are paced, so that the number of clients, not a rate, breaks the objective",
+            )
+    # While instances are always busy the queue grows, and the wait depends on when that began.
+    busy = total(steps).busy_seconds / total(steps).seconds / setting.instances
+    waits_longer = played.z > LARGE_Z and wait - played.wait > 0.01 * threshold
+    if busy > 0.95 or not (waits_longer or played.z_batch > LARGE_Z):
+        return 1.0, played
+    index, error = dispersion
+    low, high, most = 1.0, 1.0, index + 2 * error
+
+    def too_few(played: Played) -> bool:
+        # Where a delay is most of the wait, bursts only fill the batches.
+        return (played.z if waits_longer else played.z_batch) > 0
+
+    # From small ones on: bursts that fill a batch do not wait for its delay.
+    while high < most and too_few(played):
+        low, high = high, min(1.25 * high, most)
+        played = play(setting, steps, service, high)
+    burst = high
+    while high - low > 0.05 * low:
+        burst = (low + high) / 2
+        played = play(setting, steps, service, burst)
+        low, high = (burst, high) if too_few(played) else (low, burst)
+    # Are the counts likelier with these bursts than without?
+    if index * (1 - 1 / burst) <= math.log(burst):
+        burst, played = 1.0, alone
+    if played.z > LARGE_Z and wait - played.wait > 0.1 * threshold:
+        longest = play(setting, steps, slow, burst)
+        if longest.z > LARGE_Z:
+            idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
+            raise UnfitError(
+                "other_delay",
+                f"requests wait {measured_text(wait)} on average, not {measured_text(longest.wait)} or less as "
+                f"expected (z {longest.z:.1f}), and do not come in such bursts: something else delays them"
+                + (idle if setting.limit else ""),
+            )
+    return burst, played

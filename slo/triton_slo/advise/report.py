@@ -1,18 +1,24 @@
-"""Advice as people read it, 80 columns wide, as JSON, and as a fragment of config.pbtxt."""
+"""Advice as people read it, 80 columns wide, as JSON, and as a fragment of config.pbtxt; and beside what came of it."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Range, apply
-from triton_slo.advise.fit import Fit
-from triton_slo.advise.measured import Configuration
+from triton_exporter.common.moments import utc_text
+from triton_exporter.common.problem import Problem, ProblemsError
+from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Play, Range, apply
+from triton_slo.advise.fit import LARGE_Z, Fit, play
+from triton_slo.advise.measured import Configuration, Measured, total
 from triton_slo.amounts import ratio
 
 _WIDTH = 80
+ENOUGH = 200
+"""Requests since the change, with fewer of which nothing is compared."""
 
 
 def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
@@ -131,3 +137,85 @@ def _fields(now: Configuration, what: Mapping[str, float]) -> Iterator[str]:
         delay = f" max_queue_delay_microseconds: {1e6 * then.delay:.0f}" if then.delay else ""
         limit = f" default_queue_policy {{ max_queue_size: {then.limit} }}" if then.limit else ""
         yield f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was predicted at Unix time `at`."""
+
+    at: float
+    advice: Sequence[Advice]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A prediction beside what came; `open` says why there is nothing to compare yet."""
+
+    model: str
+    version: str
+    slo: str
+    predicted_at: float
+    changed: str = ""
+    open: str = ""
+    rate: float = 0.0
+    wait: float = 0.0
+    predicted_wait: float = 0.0
+    good: float | None = None
+    predicted_good: float = 0.0
+    came_true: bool | None = None
+
+
+def read(place: str, text: str) -> Saved:
+    """Return the predictions of a file. Raises ProblemsError."""
+    try:
+        return TypeAdapter(Saved).validate_json(text)
+    except ValidationError as error:
+        fix = "name a file that `tritonwatch advise --save FILE` wrote"
+        raise ProblemsError(Problem(place, "is not a file of predictions", fix), code=1) from error
+
+
+def compare(advice: Advice, at: float, measured: Measured, good: float | None) -> Comparison:
+    """Return a prediction, made at Unix time `at`, beside what came since; `good` is the measured share."""
+    promise, before, now, fit = advice.promise, advice.configuration, measured.configuration, advice.fit
+    found = Comparison(advice.model, advice.version, promise.slo, at)
+    if fit is None or before is None:
+        return replace(found, open=f"nothing was predicted: {advice.text} ({advice.unknown})")
+    if now is None or now == before:
+        return replace(found, open="the configuration is as it was" if now else "the model is not ready")
+    was = asdict(before)
+    changed = (
+        f"{name} {value}, was {was[name]}" for name, value in asdict(now).items() if value != was[name]
+    )
+    found = replace(found, changed="; ".join(changed))
+    steps = [step for step in measured.steps if step.requests and step.at - step.seconds >= at]
+    sums, servers = total(steps), len({step.server for step in steps})
+    if sums.requests < ENOUGH:
+        few = f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed"
+        return replace(found, open=few)
+    played = play(now.setting(fit.rows), steps, fit.service, fit.burst)
+    wait = sums.queue_seconds / sums.requests
+    one = sums.requests / sums.seconds
+    future = Play(fit, promise)
+    return replace(
+        found,
+        rate=one * servers,
+        wait=wait,
+        predicted_wait=played.wait,
+        good=good,
+        predicted_good=1 - future.bad(future.outcome(now, one)),
+        came_true=abs(wait - played.wait) <= max(0.1 * promise.threshold, 0.25 * played.wait)
+        or abs(played.z) <= LARGE_Z,
+    )
+
+
+def checked_text(found: Comparison) -> str:
+    """Return a comparison as people read it."""
+    lines = [f"{found.model} {found.version}, {found.slo}: predicted {utc_text(found.predicted_at)}"]
+    lines += row("changed", found.changed)
+    if found.open:
+        return "\n".join(lines + row("open", found.open))
+    measured, predicted = measured_text(found.wait), measured_text(found.predicted_wait)
+    lines += row("wait", f"mean {measured} at {rate(found.rate)} requests/s, predicted {predicted}")
+    if found.good is not None:
+        lines += row("good", f"{ratio(found.good)}, predicted {ratio(found.predicted_good)}")
+    return "\n".join(lines + row("verdict", "as predicted" if found.came_true else "not as predicted"))

@@ -44,14 +44,6 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """Requests a second; they come independently of each other, or `burst` of them at a time on average."""
-
-    rate: float
-    burst: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """Seconds that each accepted request waited, and took in all; the number of executions and of refused requests."""
 
@@ -76,16 +68,25 @@ class Outcome:
 
 
 def simulate(
-    setting: Setting, service: Service, traffic: Traffic, requests: int = 20_000, seed: int = 1
+    setting: Setting,
+    service: Service,
+    rate: float,
+    burst: float = 1.0,
+    *,
+    requests: int = 20_000,
+    seed: int = 1,
 ) -> Outcome:
-    """Return what `requests` requests meet that find the server idle at first; the same for the same seed."""
+    """Return what requests meet that find the server idle at first; the same for the same seed.
+
+    `rate` of them come a second, independently of each other, or `burst` at a time on average.
+    """
     draw = _variation(service.cv2, random.Random(seed))  # noqa: S311 # a simulation, no secret
     free = [0.0] * setting.instances  # a heap: when each instance is free
     waiting: deque[float] = deque()  # when each waiting request came
     waits: list[float] = []
     times: list[float] = []
     executions = refused = 0
-    for now in _arrivals(traffic, requests, random.Random(seed + 1)):  # noqa: S311 # the same
+    for now in _arrivals(rate, burst, requests, random.Random(seed + 1)):  # noqa: S311 # the same
         while waiting:
             start = max(free[0], _due(waiting, setting))
             if start > now:
@@ -105,12 +106,12 @@ def simulate(
     return Outcome(waits, times, executions, refused)
 
 
-def _arrivals(traffic: Traffic, requests: int, chance: random.Random) -> Iterator[float]:
+def _arrivals(rate: float, burst: float, requests: int, chance: random.Random) -> Iterator[float]:
     """Yield when each request comes; at last infinity, at which all others have been served."""
-    now, whole = 0.0, int(traffic.burst)
+    now, whole = 0.0, int(burst)
     while requests > 0:
-        now += chance.expovariate(traffic.rate / traffic.burst)
-        size = min(requests, whole + (chance.random() < traffic.burst - whole))
+        now += chance.expovariate(rate / burst)
+        size = min(requests, whole + (chance.random() < burst - whole))
         for _ in range(size):
             yield now
         requests -= size

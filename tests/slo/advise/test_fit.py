@@ -62,6 +62,18 @@ def test_bursts_are_fitted_to_the_wait() -> None:
     assert abs(found.z) < 3
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_bursts_show_in_six_minutes(seed: int) -> None:
+    """Three at a time to four instances, which wait little; and two at a time to a batcher, which fill batches."""
+    threes = Made(varying(0.025), instances=4).steps(poisson(40, 360, burst=3, seed=seed))
+    # The second of two comes when the first has been taken.
+    times = [at + i % 2 * 0.001 for i, at in enumerate(poisson(30, 360, burst=2, seed=seed))]
+    twos = Made(varying(0.04, 0.004), batch=8).steps(sorted(times))
+
+    assert 3 == pytest.approx(fitted(threes, replace(ALONE, instances=4)).burst, rel=0.15)
+    assert 2 == pytest.approx(fitted(twos, BATCHING).burst, rel=0.15)
+
+
 def test_slow_changes_of_the_traffic_are_neither_bursts_nor_a_delay() -> None:
     """The rate triples within the hour; the wait is that of each rate, not of the mean."""
     times = [at for k in range(6) for at in (k * 600 + t for t in poisson(10 + 4 * k, 600, seed=k))]

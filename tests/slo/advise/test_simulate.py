@@ -8,7 +8,7 @@ from math import factorial
 import pytest
 
 from triton_slo.advise import simulate as module
-from triton_slo.advise.simulate import Service, Setting, Traffic, simulate
+from triton_slo.advise.simulate import Service, Setting, simulate
 
 MANY = 200_000
 
@@ -16,14 +16,14 @@ MANY = 200_000
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
 def test_constant_times_wait_as_in_a_queue_of_one_server(load: float) -> None:
     """M/D/1 (Pollaczek-Khinchine): the mean wait is load * seconds / 2 / (1 - load)."""
-    outcome = simulate(Setting(), Service(0.02), Traffic(load / 0.02), MANY)
+    outcome = simulate(Setting(), Service(0.02), load / 0.02, requests=MANY)
 
     assert load * 0.02 / 2 / (1 - load) == pytest.approx(outcome.mean_wait, rel=0.05)
 
 
 def test_varying_times_wait_longer() -> None:
     """M/G/1: a squared variation of 0.5 makes the wait half as long again."""
-    outcome = simulate(Setting(), Service(0.02, cv2=0.5), Traffic(35), MANY)
+    outcome = simulate(Setting(), Service(0.02, cv2=0.5), 35, requests=MANY)
 
     assert 1.5 * 0.7 * 0.02 / 2 / 0.3 == pytest.approx(outcome.mean_wait, rel=0.05)
 
@@ -40,14 +40,14 @@ def erlang_wait(servers: int, seconds: float, rate: float) -> float:
 def test_several_instances_wait_as_erlang_says(instances: int) -> None:
     """M/M/c with exponential times, at 80 % load."""
     rate = 0.8 * instances / 0.02
-    outcome = simulate(Setting(instances), Service(0.02, cv2=1), Traffic(rate), MANY)
+    outcome = simulate(Setting(instances), Service(0.02, cv2=1), rate, requests=MANY)
 
     assert erlang_wait(instances, 0.02, rate) == pytest.approx(outcome.mean_wait, rel=0.06)
 
 
 def test_bursts_wait_for_those_of_their_own() -> None:
     """At almost no load, the requests of a burst of four wait 0, 1, 2 and 3 times the seconds of one."""
-    outcome = simulate(Setting(), Service(0.02), Traffic(0.1, burst=4), 4_000)
+    outcome = simulate(Setting(), Service(0.02), 0.1, burst=4, requests=4_000)
 
     assert 1.5 * 0.02 == pytest.approx(outcome.mean_wait, rel=0.02)
 
@@ -58,7 +58,7 @@ def at(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
     def played(setting: Setting, *times: float) -> module.Outcome:
         monkeypatch.setattr(module, "_arrivals", lambda *_: iter([*times, math.inf]))
-        return simulate(setting, Service(10, 1), Traffic(1))
+        return simulate(setting, Service(10, 1), 1)
 
     return played
 
