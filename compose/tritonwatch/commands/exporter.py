@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from triton_exporter.app.exporter import Exporter, give_back_large_buffers
 from triton_exporter.app.settings import Settings
@@ -52,6 +53,13 @@ def run(args: argparse.Namespace) -> int:
         raise ProblemsError(Problem("", f"cannot listen on {host}:{port}: {error.strerror}")) from error
     with server:
         print(f"serving {server.url}/metrics for {settings.address}", file=sys.stderr, flush=True)
+        if not settings.triton_metrics and urlsplit(settings.triton).port not in (8000, 8001):
+            print(
+                f"its metrics are read at {settings.metrics_url}, the default port: is that of this Triton? "
+                "(else give --triton-metrics URL)",
+                file=sys.stderr,
+                flush=True,
+            )
         exporter.start()
         server.serve_until_signal()
     exporter.stop()

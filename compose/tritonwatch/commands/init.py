@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
     if not out.is_absolute() and out.parent != Path() and not args.project_file.path.exists():
         address = args.prometheus or "http://127.0.0.1:9090"
         targets = (
-            f"- 127.0.0.1:{_EXPORTER_PORT + n}={triton.address}" for n, triton in enumerate(each_access)
+            f"- 127.0.0.1:{_EXPORTER_PORT + n}={each.address}"
+            + (f" # --triton-metrics {each.triton_metrics}" if each.triton and each.triton_metrics else "")
+            for n, each in enumerate(each_access)
         )
         project = PROJECT.format(prometheus=address, tritons="\n".join(targets), objectives=out.parent)
         output.write_file(FILE, project)

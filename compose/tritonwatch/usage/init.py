@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from triton_exporter.app.settings import TritonAccess
 from triton_exporter.common.options import (
@@ -53,6 +54,10 @@ class Tritons(OptionsModel):
         if not (self.triton or self.triton_metrics):
             fix = f"give --triton URL, or write it into {FILE} as tritons"
             yield Problem("--triton", "is missing", fix)
+        hosts = [urlsplit(url).hostname for url in self.triton]
+        if len(set(hosts)) < len(hosts) and not self.triton_metrics:
+            reason = f"is missing: {' and '.join(self.triton)} cannot all have their metrics at port 8002"
+            yield Problem("--triton-metrics", reason, "give it once for each --triton, in the same order")
         if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
             reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
             yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")

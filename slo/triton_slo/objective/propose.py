@@ -25,6 +25,10 @@ P90_HEADROOM = 3.0
 MEAN_HEADROOM = 5.0
 """Ratio of a threshold to the measured mean, where there is no percentile. Of exponentially distributed times, 0.7 %
 are longer; a few percent of much slower requests are seen."""
+QUEUE_MEAN_HEADROOM = 10.0
+"""As MEAN_HEADROOM, for waits: most requests of a server with time to spare wait for nothing, so its mean is low."""
+QUEUED_REQUESTS = 5.0
+"""Largest queue threshold, in times that one request takes: the wait of a saturated model must not be the promise."""
 QUEUE_DELAY_HEADROOM = 5.0
 """Least ratio of a queue threshold to the delay that the model's batcher is configured to wait."""
 _MIN_SECONDS = 0.01
@@ -44,14 +48,14 @@ class Timing:
     p90: float | None = None
     p99: float | None = None
 
-    def threshold(self, default: float) -> float:
+    def threshold(self, default: float, mean_headroom: float = MEAN_HEADROOM) -> float:
         """Return a threshold with headroom above what was measured, at a bucket's bound."""
         if self.p99 is not None:
             most = math.inf if self.p90 is None else self.p90 * P90_HEADROOM
             return round_up(max(_MIN_SECONDS, min(self.p99 * P99_HEADROOM, most)))
         if self.mean is None:
             return default
-        return round_up(max(_MIN_SECONDS_FROM_MEAN, self.mean * MEAN_HEADROOM))
+        return round_up(max(_MIN_SECONDS_FROM_MEAN, self.mean * mean_headroom))
 
     def __str__(self) -> str:
         if self.p99 is not None:
@@ -118,8 +122,8 @@ def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> I
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
     yield (
         f"# A threshold is {P99_HEADROOM:g} times the measured 99th percentile, at most {P90_HEADROOM:g} times the 90th "
-        f"(at least {time_text(_MIN_SECONDS)}),\n# or {MEAN_HEADROOM:g} times the measured mean "
-        f"(at least {time_text(_MIN_SECONDS_FROM_MEAN)}),"
+        f"(at least {time_text(_MIN_SECONDS)}),\n# or {MEAN_HEADROOM:g} times the measured mean (of waits "
+        f"{QUEUE_MEAN_HEADROOM:g} times; at least {time_text(_MIN_SECONDS_FROM_MEAN)}),"
     )
     bounds = [time_text(bound) for bound in DEFAULT_BOUNDS]
     yield (
@@ -127,8 +131,8 @@ def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> I
         "then whole minutes."
     )
     most = time_text(Queue.default_seconds)
-    yield f"# Measured waiting raises a queue threshold to at most {most}; only the configured delay of the model's"
-    yield "# batcher raises it further."
+    yield f"# Measured waiting raises a queue threshold to at most {most}, or the time of {QUEUED_REQUESTS:g} requests; only the"
+    yield "# configured delay of the model's batcher raises it further."
     yield "# A mean hides the tail: with a day of history, run init --force --prometheus URL."
 
 
@@ -171,7 +175,7 @@ def _latency_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     )
     chosen = {model.name: model.request.threshold(Latency.default_seconds) for model in models}
     for model in models:
-        slow = _slow_note(model.request, chosen[model.name])
+        slow = _slow_note(model.request, chosen[model.name], chosen[model.name])
         yield _comment(f"{model.name}: {model.request}{slow}{_kind_note(model.config)}")
     yield from _threshold_lines("latency", Latency.default_seconds, chosen)
 
@@ -181,7 +185,8 @@ def _queue_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {model.name: queue_threshold(model) for model in models}
     for model in models:
-        slow = _slow_note(model.queue, chosen[model.name])
+        wanted = model.queue.threshold(Queue.default_seconds, QUEUE_MEAN_HEADROOM)
+        slow = _slow_note(model.queue, chosen[model.name], wanted)
         yield _comment(f"{model.name}: {model.queue}{slow}{_batching_note(model.config)}")
     yield from _threshold_lines("queue", Queue.default_seconds, chosen)
 
@@ -189,18 +194,18 @@ def _queue_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
 def queue_threshold(model: ObservedModel) -> float:
     """Return a threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
     delay = 0.0 if model.config is None else model.config.max_queue_delay_microseconds / 1e6
-    measured = model.queue.threshold(Queue.default_seconds)
-    # The measured queue of a saturated model must not become its target.
-    return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds)))
+    wanted = model.queue.threshold(Queue.default_seconds, QUEUE_MEAN_HEADROOM)
+    takes = (model.request.mean or 0.0) - (model.queue.mean or 0.0)
+    most = max(Queue.default_seconds, QUEUED_REQUESTS * takes)
+    return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(wanted, most)))
 
 
-def _slow_note(timing: Timing, threshold: float) -> str:
+def _slow_note(timing: Timing, threshold: float, wanted: float) -> str:
     measured = timing.mean if timing.p99 is None else timing.p99
-    if measured is None or measured <= threshold:
+    if measured is None or (measured <= threshold and (timing.p99 is not None or wanted <= threshold)):
         return ""
-    return (
-        ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to be"
-    )
+    size = "longer than" if measured > threshold else "near"
+    return f": {size} the threshold, so this alerts from the start; raise the threshold if it is meant to be"
 
 
 def _objective_lines(name: str, description: str, target: str) -> Iterator[str]:

@@ -161,6 +161,8 @@ def test_several_tritons_are_one_project(
         pages = [word for each in tritons for word in ("--triton-metrics", each.metrics_url)]
         assert 2 == main(["init", *words, *pages[:2]])
         assert "--triton-metrics: 1 addresses for 2 Tritons" in capsys.readouterr().err
+        assert 2 == main(["init", *words])
+        assert "cannot all have their metrics at port 8002" in capsys.readouterr().err
         assert 0 == main(["init", *words, *pages])
 
     assert 0 == main(["generate"])
@@ -183,7 +185,9 @@ def test_several_tritons_are_one_project(
     Path("../../objectives/proposed.yaml").write_text("old")
     assert 1 == main(["init", "--force", *pages])  # the other one has stopped
     assert f"Triton at {other.http_url}: does not answer" in capsys.readouterr().err
-    only = project.replace(f"- 127.0.0.1:9402={other.http_url}\n", "")
+    second = f"- 127.0.0.1:9402={other.http_url} # --triton-metrics {other.metrics_url}\n"
+    assert second in project
+    only = project.replace(second, "")
     Path("../../tritonwatch.yaml").write_text(only.replace("prometheus: http://127.0.0.1:9090\n", ""))
     assert 0 == main(["init", "--force", *pages[:2]])
     assert "embedder: mean " in Path("../../objectives/proposed.yaml").read_text()
@@ -256,6 +260,16 @@ def test_a_queue_threshold_allows_for_the_batcher_but_not_for_saturation() -> No
     assert 0.01 == queue_threshold(ObservedModel("m", queue=Timing(p99=0.0001)))
 
 
+def test_ordinary_waits_for_a_slow_model_do_not_page() -> None:
+    """One instance of 100 ms with four requests a second (M/D/1): 0.1 % wait over 400 ms; at twelve all do."""
+    ordinary = ObservedModel("m", request=Timing(500, mean=0.137), queue=Timing(500, mean=0.037))
+    saturated = ObservedModel("m", request=Timing(500, mean=7.1), queue=Timing(500, mean=7.0))
+
+    assert 0.5 == queue_threshold(ordinary)
+    assert 0.5 == queue_threshold(saturated)
+    assert "alerts from the start" not in propose([ordinary], MeasurementSource())
+
+
 def test_a_heavy_tail_is_seen_and_an_ordinary_one_is_not() -> None:
     """Five percent at 600 ms violate the objective, and the comment says so; ordinary times do not."""
     heavy = Timing(p90=0.048, p99=0.6)
@@ -281,7 +295,7 @@ def test_a_queue_or_failures_that_alert_from_the_start_are_named() -> None:
     slow = ObservedModel("slow", queue=Timing(90, mean=0.2), request=Timing(90, mean=0.3), failed=3.0)
     text = propose([slow, ObservedModel("fine", request=Timing(1000, mean=0.3))], MeasurementSource())
 
-    assert "slow: mean 200ms of 90 requests: longer than the threshold, so this alerts from the start" in text
+    assert "slow: mean 200ms of 90 requests: near the threshold, so this alerts from the start" in text
     assert "slow: 3 of 93 requests failed since Triton's start: more than the target allows" in text
     assert "fine: 0 of" not in text
     assert () == read([("o.yaml", text)]).problems
