@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from triton_exporter.common.duration import time_text
 from triton_slo.advise.fit import Fit, UnfitError, fit
@@ -179,9 +180,8 @@ def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: 
             "too few batches had more than one or two requests: how long a full one takes is not known, only limits "
             "are; ask again when there is more traffic"
         )
-    verb = "wait" if promise.signal == "queue" else "take"
     told = (
-        f"even with hardly any traffic, more than {ratio(1 - promise.target)} of the requests {verb} longer than "
+        f"even with hardly any traffic, more than {ratio(1 - promise.target)} of the requests {promise.verb} longer than "
         f"{time_text(promise.threshold)}: "
     )
     if now.setting(fitted.rows).delay:
@@ -243,7 +243,7 @@ class Play:
 
     def __init__(self, fitted: Fit, promise: Promise) -> None:
         self.fit, self.promise = fitted, promise
-        self._known: dict[Configuration, Range] = {}
+        self.breaks = cache(self._breaks)
 
     def outcome(self, configuration: Configuration, rate: float) -> Outcome:
         """Return what requests meet at this rate of one server."""
@@ -285,13 +285,8 @@ class Play:
         outcome = self.outcome(changed, self.fit.rate / servers)
         return Change(name, what, breaks, outcome.wait_within(0.99), outcome.refused_share, note)
 
-    def breaks(self, configuration: Configuration) -> Range:
+    def _breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""
-        if configuration not in self._known:
-            self._known[configuration] = self._range(configuration)
-        return self._known[configuration]
-
-    def _range(self, configuration: Configuration) -> Range:
         fitted, full = self.fit, configuration.setting(self.fit.rows).max_batch
         service, slow, fast = fitted.service, fitted.slow, fitted.fast
         if service.cv2 > HEAVY_CV2:

@@ -225,6 +225,10 @@ class Promise:
     good: float | None = None
 
     @property
+    def verb(self) -> str:
+        return "wait" if self.signal == "queue" else "take"
+
+    @property
     def holds(self) -> bool | None:
         """Whether it was met in the time that was measured."""
         return None if self.good is None else self.good >= self.target

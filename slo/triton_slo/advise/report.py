@@ -36,9 +36,10 @@ def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
 def text(advice: Advice) -> str:
     """Return the advice on one objective of one model version."""
     promise, fit = advice.promise, advice.fit
-    verb = "wait" if promise.signal == "queue" else "take"
     name = f"{advice.model} {advice.version}".strip()
-    lines = [f"{name}, {promise.slo}: {ratio(promise.target)} {verb} at most {time_text(promise.threshold)}"]
+    lines = [
+        f"{name}, {promise.slo}: {ratio(promise.target)} {promise.verb} at most {time_text(promise.threshold)}"
+    ]
     if promise.good is not None:
         met = "held" if promise.holds else "was broken"
         lines += row("now", f"the objective {met}: {ratio(promise.good)} did")
