@@ -306,7 +306,7 @@ class _Receiving(OptionsModel):
     fallback: Rare[Receiver] = ""
     """second receiver of alerts about the bridge and Alertmanager, in the same format as --page-to"""
     page_to: Receivers = ()
-    """receiver of pages in addition to the bridge, such as pagerduty:///run/secrets/key (repeatable; docs/howto.md
+    """receiver of pages in addition to the bridge, such as pagerduty:///run/secrets/key (repeatable; docs/on-call.md
     lists the forms)"""
     ticket_to: Receivers = ()
     """receiver of tickets in addition to the bridge, in the same format as --page-to (repeatable)"""

@@ -128,7 +128,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
     traces = (
-        f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen; "
+        f"let Triton trace {f'{needed:,} requests' if needed else 'requests'} (exporter --otlp-listen; "
         "`tritonwatch doctor` gives Triton's flags and a rate)"
     )
     native = indicator_class(row.indicator).exact_with(time_text(row.threshold_seconds))

@@ -81,6 +81,18 @@ def test_the_last_error_of_a_loaded_model_is_a_reason_while_it_is_new() -> None:
     assert {} == reasons_in({"models": [entry(NOW - 1, NOW - 1)]}, {"broken"}, NOW)
 
 
+def test_a_server_that_does_not_answer_gives_no_reason() -> None:
+    """Its words would replace those of the servers that do: the exception that the page is about."""
+    gone = _entry(state="unknown", reason="Triton's API does not report it")
+    error = {"at": rfc3339(NOW), "text": "KeyError: 'x'"}
+
+    assert {} == reasons_in({"models": [gone]}, {"broken"}, NOW)
+    failing = {"models": [gone | {"last_request_error": error}]}
+    assert {"broken v1": "KeyError: 'x'"} == reasons_in(failing, {"broken"}, NOW)
+    failed = {"models": [gone | {"last_load_failure": FAILURE}]}
+    assert {"broken v1": "weights missing"} == reasons_in(failed, {"broken"}, NOW)
+
+
 def test_a_state_in_another_shape_is_not_a_reason() -> None:
     """Unknown content is ignored."""
     for state in (

@@ -234,6 +234,13 @@ MODELS = (
     ),
     fires(
         "TritonModelDownEverywhere",
+        "does not end when the last server that lacked the model dies",
+        {_EXPECTED: "1x100", _LIVE: "1x24 0x76", _READY: "1x8 0x92"},
+        "15m",
+        Fires(only(MODEL, "model")),
+    ),
+    fires(
+        "TritonModelDownEverywhere",
         "fires for a model that has not become ready on any server for ten minutes, and says why",
         {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100", _SINCE: "60x100", _failures(): "0 1x100"},
         "11m15s",

@@ -287,7 +287,7 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     )
     assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
     assert (
-        "on an older Triton: 595 traces (exporter --otlp-listen; `tritonwatch doctor` gives Triton's flags "
+        "on an older Triton: let Triton trace 595 requests (exporter --otlp-listen; `tritonwatch doctor` gives Triton's flags "
         "and a rate)" in line
     )
     assert "; or accept this source with --trust decomposed" in line

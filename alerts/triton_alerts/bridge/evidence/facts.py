@@ -184,7 +184,7 @@ MAX_REASON_LENGTH = 8_000
 MAX_STATE_BYTES = 8 * 1024 * 1024
 _BEFORE_SECONDS = 900.0
 """How long before the first alert an error may be to explain it: alerts need some minutes to fire."""
-_GONE = ("missing", "not_loaded", "unloaded", "unknown")
+_GONE = ("missing", "not_loaded", "unloaded")
 
 
 def error_messages(exporters: Sequence[Access]) -> Source:
@@ -216,7 +216,11 @@ def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         # It still is where the model was unloaded or deleted since.
         texts = [] if entry.get("ready") else [entry.get("reason"), load.get("text")]
-        if entry.get("state") in _GONE:
+        if (
+            entry.get("state") == "unknown"
+        ):  # of a server that does not answer: the reason is no error of the model
+            texts = [load.get("text")]
+        elif entry.get("state") in _GONE:
             texts.reverse()
         texts += [error.get("text") for error in (request, probe) if _moment(error.get("at")) >= since]
         reason = str(next(filter(None, texts), ""))
