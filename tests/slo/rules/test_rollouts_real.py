@@ -134,7 +134,7 @@ class Rollout:
 
 
 @pytest.fixture(scope="module")
-def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+def rollout(tmp_path_factory: pytest.TempPathFactory) -> Rollout:
     """Three Tritons: version 2 of two models comes server by server, one model goes; then one server restarts."""
     folder = tmp_path_factory.mktemp("rollout")
     (folder / "objectives").mkdir()
@@ -197,7 +197,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
         )
         asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 5'
         eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")
-        yield Rollout(pager, instances, upgraded, statuses)
+    return Rollout(pager, instances, upgraded, statuses)
 
 
 def _asked(url: str, query: str) -> list[object]:
