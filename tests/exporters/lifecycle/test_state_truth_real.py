@@ -88,6 +88,85 @@ def load_seconds(page: ScrapedPage, model: str, version: str = "1") -> float | N
     return page.value(state.MODEL_LOAD_DURATION_ESTIMATED, model=model, version=version)
 
 
+def test_a_failed_ensemble_counts_once_whatever_its_steps_do(tmp_path: Path) -> None:
+    """Triton writes its lines again at each load and unload of a step, and polls see but a few of these."""
+    repository = Repository(tmp_path / "models")
+    repository.model("finestep")
+    repository.model("failingstep", **{"raise": "no tokenizer"})
+    repository.ensemble("cycled", "finestep", "failingstep")
+    with (
+        live_triton(repository.path, tmp_path, "explicit", auto_complete=True) as server,
+        exporting(server.http_url, server.metrics_url, triton_log=server.log, state_interval=1.0) as exporter,
+    ):
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
+        assert 200 != control(server, "load", "cycled")
+        for _ in range(2):
+            for step in ("finestep", "failingstep"):
+                control(server, "unload", step)
+                control(server, "load", step)
+        page = exporter.wait(lambda page: failures(page, "failingstep") == 3)
+
+    assert (1, 0) == (failures(page, "cycled"), failures(page, "finestep"))
+
+
+def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
+    """After SIGTERM the API port closes at once while metrics are still served: up 1, live 0, states unknown."""
+    repository = Repository(tmp_path / "models")
+    repository.model("slowly", delay_seconds=4)
+    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
+        seen = drained(server, exporters, "slowly")
+        assert server.process is not None
+        # Triton waits up to 30 s for connections that stay open: the exporters must leave none.
+        assert 0 == server.process.wait(20)
+
+    for page, phase in seen:
+        assert 1 == page.value(state.UP)
+        assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
+        assert 1 == page.value(state.MODEL_STATE, model="slowly", version="1", state="unknown")
+        assert "draining" == phase
+        assert since(page, "slowly") is not None
+
+
+def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
+    """Up is 0 while it starts; then a failed load is a new failure, and a model without a version missing."""
+    repository = Repository(tmp_path / "models")
+    repository.model("good")
+    repository.model("breaks", **{"raise": "weights missing"})
+    repository.model("vanishes")
+    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
+        befores = [each.wait(lambda page: failures(page, "breaks") == 1) for each in exporters]
+        server.stop(timeout_seconds=2)
+        downs = [each.wait(lambda page: page.value(state.UP) == 0) for each in exporters]
+        shutil.rmtree(repository.path / "vanishes" / "1")
+        server.start()
+        afters = [each.wait(lambda page: failures(page, "breaks") == 2) for each in exporters]
+
+    for before, down, after in zip(befores, downs, afters, strict=True):
+        assert 1 == before.value(state.MODEL_READY, model="vanishes", version="1")
+        assert 0 == down.value(state.MODEL_READY, model="good", version="1")
+        assert since(before, "breaks") == since(after, "breaks")
+        assert 1 == after.value(state.MODEL_READY, model="good", version="1")
+        assert 1 == after.value(state.MODEL_STATE, model="vanishes", version="1", state="missing")
+        assert 1 == after.value(state.MODEL_EXPECTED, model="vanishes")
+
+
+def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
+    """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
+    repository = Repository(tmp_path / "models")
+    repository.model("flaps", **{"raise": "weights missing"})
+    with (
+        live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server,
+        over_both(server) as exporters,
+    ):
+        for exporter in exporters:
+            first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
+            exporter.wait(lambda p: p.value(state.MODEL_STATE, model="flaps", version="1", state="loading"))
+            attempts = failures(first, "flaps") + 2
+            last = exporter.wait(lambda page, attempts=attempts: failures(page, "flaps") >= attempts)  # type: ignore[misc]
+            assert since(first, "flaps") is not None
+            assert since(first, "flaps") == since(last, "flaps")
+
+
 def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explicit) -> None:
     """Each attempt that leaves a trace counts once, the episode goes on, and a good load ends it."""
     folder = triton.repository.model("fails", **{"raise": "weights missing"})
@@ -542,27 +621,6 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     assert 0 == failures(page, "stepped")
 
 
-def test_a_failed_ensemble_counts_once_whatever_its_steps_do(tmp_path: Path) -> None:
-    """Triton writes its lines again at each load and unload of a step, and polls see but a few of these."""
-    repository = Repository(tmp_path / "models")
-    repository.model("finestep")
-    repository.model("failingstep", **{"raise": "no tokenizer"})
-    repository.ensemble("cycled", "finestep", "failingstep")
-    with (
-        live_triton(repository.path, tmp_path, "explicit", auto_complete=True) as server,
-        exporting(server.http_url, server.metrics_url, triton_log=server.log, state_interval=1.0) as exporter,
-    ):
-        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
-        assert 200 != control(server, "load", "cycled")
-        for _ in range(2):
-            for step in ("finestep", "failingstep"):
-                control(server, "unload", step)
-                control(server, "load", step)
-        page = exporter.wait(lambda page: failures(page, "failingstep") == 3)
-
-    assert (1, 0) == (failures(page, "cycled"), failures(page, "finestep"))
-
-
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
@@ -597,64 +655,6 @@ def test_each_version_has_exactly_one_state(triton: Explicit) -> None:
     assert all(len(current) == 1 for current in states.values())
     for (model, version), (current,) in states.items():
         assert (current == "ready") == page.value(state.MODEL_READY, model=model, version=version)
-
-
-def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
-    """After SIGTERM the API port closes at once while metrics are still served: up 1, live 0, states unknown."""
-    repository = Repository(tmp_path / "models")
-    repository.model("slowly", delay_seconds=4)
-    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
-        seen = drained(server, exporters, "slowly")
-        assert server.process is not None
-        # Triton waits up to 30 s for connections that stay open: the exporters must leave none.
-        assert 0 == server.process.wait(20)
-
-    for page, phase in seen:
-        assert 1 == page.value(state.UP)
-        assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
-        assert 1 == page.value(state.MODEL_STATE, model="slowly", version="1", state="unknown")
-        assert "draining" == phase
-        assert since(page, "slowly") is not None
-
-
-def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
-    """Up is 0 while it starts; then a failed load is a new failure, and a model without a version missing."""
-    repository = Repository(tmp_path / "models")
-    repository.model("good")
-    repository.model("breaks", **{"raise": "weights missing"})
-    repository.model("vanishes")
-    with live_triton(repository.path, tmp_path) as server, over_both(server) as exporters:
-        befores = [each.wait(lambda page: failures(page, "breaks") == 1) for each in exporters]
-        server.stop(timeout_seconds=2)
-        downs = [each.wait(lambda page: page.value(state.UP) == 0) for each in exporters]
-        shutil.rmtree(repository.path / "vanishes" / "1")
-        server.start()
-        afters = [each.wait(lambda page: failures(page, "breaks") == 2) for each in exporters]
-
-    for before, down, after in zip(befores, downs, afters, strict=True):
-        assert 1 == before.value(state.MODEL_READY, model="vanishes", version="1")
-        assert 0 == down.value(state.MODEL_READY, model="good", version="1")
-        assert since(before, "breaks") == since(after, "breaks")
-        assert 1 == after.value(state.MODEL_READY, model="good", version="1")
-        assert 1 == after.value(state.MODEL_STATE, model="vanishes", version="1", state="missing")
-        assert 1 == after.value(state.MODEL_EXPECTED, model="vanishes")
-
-
-def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
-    """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
-    repository = Repository(tmp_path / "models")
-    repository.model("flaps", **{"raise": "weights missing"})
-    with (
-        live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server,
-        over_both(server) as exporters,
-    ):
-        for exporter in exporters:
-            first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
-            exporter.wait(lambda p: p.value(state.MODEL_STATE, model="flaps", version="1", state="loading"))
-            attempts = failures(first, "flaps") + 2
-            last = exporter.wait(lambda page, attempts=attempts: failures(page, "flaps") >= attempts)  # type: ignore[misc]
-            assert since(first, "flaps") is not None
-            assert since(first, "flaps") == since(last, "flaps")
 
 
 def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
