@@ -123,12 +123,13 @@ class Lifecycle:
 
     @property
     def metrics_only(self) -> bool:
-        """True if all that is known comes from Triton's metrics: no API has answered so far.
+        """True if all that is known comes from Triton's metrics: no API has answered so far, or a certificate is wrong.
 
-        Where the operator lists models that should serve, an API that does not answer is an outage of theirs.
+        Where the operator lists models that should serve, an API that never answers is an outage of theirs.
         """
-        never_answered = bool(self.snapshot.api_failure) and not self._polled
-        return never_answered and self.succeeded is not None and not self.expected
+        failure = self.snapshot.api_failure
+        never_answered = bool(failure) and not self._polled and not self.expected
+        return (never_answered or failure == "tls") and self.succeeded is not None
 
     @property
     def revision(self) -> int:
@@ -190,10 +191,11 @@ class Lifecycle:
     def _current_claims(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             if self.metrics_only:
-                return {
-                    key: _SERVES if snapshot.at - at <= SERVES_SECONDS else _NO_SUCCESS
-                    for key, at in (self.succeeded or {}).items()
-                }
+                served = (
+                    key for key, at in (self.succeeded or {}).items() if snapshot.at - at <= SERVES_SECONDS
+                )
+                known = (self.succeeded or {}).keys() | (self.records.keys() if self._polled else set())
+                return dict.fromkeys(known, _NO_SUCCESS) | dict.fromkeys(served, _SERVES)
             return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)
         current |= self._unanswered(snapshot, current)
@@ -297,9 +299,9 @@ class Lifecycle:
 
     def _next_record(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
-        requested = not self.metrics_only and (
-            _load_requested(before, claim) or key.model in self.load_failures.not_serving
-        )
+        requested = _load_requested(before, claim) or key.model in self.load_failures.not_serving
+        if self.metrics_only:
+            requested = before is not None and before.load_requested
         # An attempt that was not counted yet: the last poll was answered and showed another state, or another text.
         is_new = (
             before is None
@@ -311,7 +313,7 @@ class Lifecycle:
             self.load_failures.count_seen(key, claim.reason, at, first_poll=not self._polled)
         since = before.since if before is not None and before.claim.state == claim.state else at
         not_ready_before = before.not_ready_since if before is not None else None
-        waiting = (requested or wanted) and not claim.ready
+        waiting = (requested or wanted) and not claim.ready and not self.metrics_only
         last_failure = before.last_failure if before is not None else ""
         if before is None:
             was = "not_loaded" if self._had_index else "unknown"

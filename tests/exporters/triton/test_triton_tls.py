@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from support.exporter import exporting
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.tls import authority, certificate, tls_in_front_of
-from support.triton import live_triton
+from support.triton import infer, live_triton
 from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
@@ -36,7 +37,7 @@ from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.tracing.trace_setting import TraceRate
 from triton_exporter.triton.over_grpc import GrpcClient
-from tritonwatch.local import TritonPorts
+from tritonwatch.local import TritonPorts, TritonServer
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +294,7 @@ class Guarded:
     metrics_url: str
     grpc: str
     metrics_without_tls: str
+    server: TritonServer
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +322,7 @@ def guarded(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gua
             f"https://127.0.0.1:{metrics}/metrics",
             f"grpcs://127.0.0.1:{ports.grpc}",
             server.metrics_url,
+            server,
         )
 
 
@@ -397,6 +400,35 @@ def test_an_api_that_fails_over_tls_takes_no_triton_down(
     assert {} == page.series(state.SERVER_LIVE)
     assert ("unknown", reason) == (triton_shown["phase"], triton_shown["api_failure"])
     assert hint in triton_shown["api_failure_text"]
+
+
+@pytest.mark.real
+def test_an_expired_certificate_takes_no_model_down(pki: Path, guarded: Guarded, tmp_path: Path) -> None:
+    """Models that were ready serve on, as the metrics show, though the API cannot be read any more."""
+    files = Certificates(pki / "ca.pem", tmp_path / "client.pem", tmp_path / "client.key")
+
+    def show(name: str) -> None:
+        for suffix in ("pem", "key"):
+            shutil.copy(pki / f"{name}.{suffix}", tmp_path / f"client.{suffix}")
+
+    show("client")
+    with exporting(
+        guarded.url, guarded.metrics_without_tls, {"echo": ()}, certificates=files, state_interval=0.5
+    ) as running:
+        running.wait(lambda page: page.value(state.MODEL_READY, model="echo", version="1"))
+        show("unsigned")
+        running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
+        assert 200 == infer(guarded.server, "echo")
+        page = running.wait(
+            lambda page: page.value(state.MODEL_STATE, model="echo", version="1", state="ready")
+        )
+        unused = page.value(state.MODEL_STATE, model="stream", version="1", state="unknown")
+        show("client")
+        back = running.wait(lambda page: page.value(state.MODEL_READY, model="stream", version="1"))
+
+    assert {} == {**page.series(state.MODEL_READY), **page.series(state.MODEL_EXPECTED)}
+    assert 1 == unused
+    assert 1 == back.value(state.MODEL_EXPECTED, model="echo")
 
 
 @pytest.mark.real
