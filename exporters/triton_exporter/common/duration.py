@@ -36,7 +36,8 @@ def duration_between(least: float, most: float) -> Callable[[str], float]:
         except ValueError:
             seconds = parse_seconds(text)
         if not least <= seconds <= most:
-            raise ValueError(f"{text} is not from {duration_text(least)} to {duration_text(most)}")
+            low = duration_text(least) if least else "0"
+            raise ValueError(f"{text} is not from {low} to {duration_text(most)}")
         return seconds
 
     return read
