@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from support import history
+from support.history import END
+from triton_exporter.common.duration import DAY
 from triton_slo import names, rules
 from triton_slo.artifact import Options
+from triton_slo.group_status import GroupStatus
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
-from triton_slo.prometheus import Series
-from tritonwatch.web.drawing import Band, ChartAxis
+from triton_slo.prometheus import Prometheus, Series
+from triton_slo.server_access import Access
+from tritonwatch.web.drawing import POINTS, Band, ChartAxis
 from tritonwatch.web.pages.objective_page import (
     EVENTS,
     PastSeries,
+    _even_pace,
     _tiers,
     _timeline,
     burn_curves,
+    deployments,
+    past_burn,
+    past_deployments,
+    past_states,
     spent_by_cause,
 )
+from tritonwatch.web.sources import PrometheusReader, Sources
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator="errors"), Options())
 AXIS = ChartAxis(0, 100, 10)
@@ -61,6 +74,46 @@ def test_the_timeline_has_a_row_for_each_alert() -> None:
     )
 
     assert [(names.UNKNOWN_ALERT, [(10, 20)]), ("page_fast", [(10, 30), (60, 70)])] == _timeline(past)
+
+
+@pytest.mark.real
+def test_the_charts_of_the_first_day_are_true(tmp_path: Path) -> None:
+    """They have steps of four seconds, and rules are evaluated each fifteen, or thirty: an alert that fires on is one."""
+    labels = {"alertname": "A", "alertstate": "firing", "slo": "errors", "tier": "page_fast"}
+    series = [
+        (names.ALERTS, labels, [(END - back, 1) for back in range(600, -1, -30)]),
+        (
+            names.COUNTER,
+            {"slo": "errors", "model": "m", "event": "total"},
+            [(END - back, 10.0 * (600 - back)) for back in range(600, -1, -15)],
+        ),
+        (
+            names.BECAME_READY,
+            {"model": "m", "version": "1"},
+            [(END - back, 1) for back in range(300, 200, -15)],
+        ),
+    ]
+    row = GroupStatus("errors", "errors", {"model": "m"})
+    labels["model"] = "m"
+    with (
+        history.serve(history.openmetrics(series), tmp_path) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        sources = Sources(PrometheusReader(client, 60.0))
+        axis = ChartAxis.until(END, 900)
+        [fires] = past_states(sources, row, axis).value.alerts()
+        burn = past_burn(sources, row, axis).value
+        [ready] = deployments(past_deployments(sources, row, axis).value)
+
+    assert "page_fast fires for 10m" in fires.label
+    assert END - 600 <= fires.at <= END - 590
+    assert "version 1 became ready" == ready.label
+    events = axis.values(burn.named(EVENTS, event="total"))
+    assert events[0] is None
+    assert [10.0] * 100 == pytest.approx(events[-100:])
+    assert [10.0] * 10 == pytest.approx(events[100:110]), "a minute after it began"
+    # A thirtieth of the budget is spent each day, on the first one, too.
+    assert pytest.approx((1.0, 1 - 900 / (30 * DAY))) == _even_pace(axis, row, 30 * DAY)[::POINTS]
 
 
 def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> None:

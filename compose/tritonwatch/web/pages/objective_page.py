@@ -80,6 +80,8 @@ class _ObjectivePage:
     at: float | None
     last: str
     row: GroupStatus
+    period: float
+    """Seconds."""
     plan: Plan | None
     """The objective with the options of its rules; None without --objectives, or if it is not among them."""
     answers: _GroupAnswers
@@ -118,7 +120,7 @@ class _ObjectivePage:
                 (
                     # The last point is the number on the page.
                     Curve("budget left", (*left[:-1], row.budget_left)),
-                    Curve("even pace", _even_pace(budget.axis, row), dashed=True),
+                    Curve("even pace", _even_pace(budget.axis, row, self.period), dashed=True),
                 ),
             ),
             Chart(
@@ -180,7 +182,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
         past_causes(site.sources, row, axis),
         past_deployments(site.sources, row, axis),
     )
-    return _ObjectivePage(site, at, last, row, site.sources.plan(row.slo), answers)
+    return _ObjectivePage(site, at, last, row, period, site.sources.plan(row.slo), answers)
 
 
 def _asked_row(request: Request, status: CachedAnswer[tuple[GroupStatus, ...]]) -> GroupStatus:
@@ -284,10 +286,10 @@ def burn_curves(burn: PastSeries, axis: ChartAxis, target: float | None) -> list
     ]
 
 
-def _even_pace(axis: ChartAxis, row: GroupStatus) -> Values:
+def _even_pace(axis: ChartAxis, row: GroupStatus, period: float) -> Values:
     """Return the budget that would be left if it were spent evenly over the period."""
-    ends = axis.end + (row.period_ends_in_seconds or 0.0)
-    length = ends - axis.start
+    ends_in = row.period_ends_in_seconds
+    length = period if ends_in is None else axis.end + ends_in - axis.start
     return tuple(1 - (at - axis.start) / length for at in axis.times)
 
 
@@ -347,14 +349,16 @@ def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
 
 def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the error ratios of all windows and the events per second, under the name `EVENTS`."""
-    own, window = own_matchers(row), max(1, round(max(axis.step, 300 * sources.options.time_scale)))
+    own = own_matchers(row)
+    # Where counting begins, a rate rises over its whole window: the shortest that has two samples of each counter.
+    window = max(1, round(max(axis.step, 4 * sources.options.scrape_interval_seconds)))
     rate = f'label_replace(rate({names.COUNTER}{own}[{window}s]), "__name__", "{EVENTS}", "", "")'
     return _past(sources, axis, [recorded_name(f"{_ERRORS}.+", own), rate])
 
 
 def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return what exists only while it is true: alerts and excluded time."""
-    window = f"[{max(1, round(axis.step))}s]"
+    window = _step_window(sources, axis)
     queries = [
         f"{names.ALERTS}{own_matchers(row).also(_FIRING)}",
         f"{names.SLI_EXCLUDED}{Matchers().equal(names.SLO, row.slo)}",
@@ -364,6 +368,11 @@ def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
         queries.append(f"{names.ALERTS}{unknown.also(_FIRING)}")
     # The last sample of each step: none of them, however short it was, is missed.
     return _past(sources, axis, [f"last_over_time({query}{window})" for query in queries])
+
+
+def _step_window(sources: Sources, axis: ChartAxis) -> str:
+    """Return the time that a point stands for: its step, and no less than lies between two evaluations of a rule."""
+    return f"[{max(1, round(max(axis.step, 2 * sources.options.scrape_interval_seconds)))}s]"
 
 
 def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
@@ -380,7 +389,7 @@ def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
 
 def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return when versions of the model became ready, and when loads failed."""
-    window = f"[{max(1, round(axis.step))}s]"
+    window = _step_window(sources, axis)
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
     return _past(sources, axis, [f"last_over_time({chosen}{window})"])
 

@@ -99,7 +99,7 @@
       series: [clock, ...series],
       scales: { y: { range: range(chart), distr: chart.log ? 3 : 1 } },
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-      axes: [{ ...axis, values: times }, { ...axis, size: 64, values: (u, marks) => marks.map((v) => (v === null ? "" : short(v, chart.unit))) }],
+      axes: [{ ...axis, values: times }, { ...axis, size: 72, values: (u, marks) => marks.map((v) => (v === null ? "" : short(v, chart.unit))) }],
       hooks: { drawAxes: [underlay(chart)] },
       cursor: { drag: { x: true, y: false } },
     };
