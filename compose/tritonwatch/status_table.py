@@ -17,9 +17,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
-from triton_exporter.common.duration import in_words, time_text
+from triton_exporter.common.duration import DAY, in_words, parse_seconds, time_text
 from triton_exporter.common.printable import printable
-from triton_slo.amounts import budget_left, burn_rate, cause_words, ratio
+from triton_slo.amounts import burn_rate, cause_words, not_known_yet, ratio
 from triton_slo.estimate import uncertainties
 from triton_slo.group_status import (
     SHOWN_WINDOWS,
@@ -182,13 +182,12 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
 
 def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
     """Yield a warning about budgets of a shorter time than their period."""
-    short = [
-        row.history_seconds for row in rows if row.budget_left is not None and row.history_seconds is not None
-    ]
+    short = [row.history_seconds for row in rows if row.history_seconds is not None]
     if short:
         yield (
             f"short history: less than the period is recorded for {len(short)} of {count(len(rows), 'group')} (the "
-            f"shortest: {in_words(min(short))}); their state, SLI and budget are of this time"
+            f"shortest: {in_words(min(short))}); their SLI and budget are of this time, and a budget is known once a tenth "
+            "of its period is recorded"
         )
 
 
@@ -201,7 +200,8 @@ def _word_column(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps:
 
 
 def _burn_cell(window: str, row: GroupStatus) -> str:
-    return rate(row.burn.get(window))
+    young = not_known_yet(row.history_seconds, parse_seconds(window) / DAY)
+    return rate(None if young else row.burn.get(window))
 
 
 _OVERVIEW: tuple[Column[Overview], ...] = (
@@ -263,9 +263,7 @@ def version(row: GroupStatus) -> str:
 
 
 def budget(row: GroupStatus) -> str:
-    if row.budget_left is None:
-        return "no events" if row.idle else "unknown"
-    return budget_left(row.budget_left)
+    return row.budget_words.partition(":")[0]  # the line below the table says how much is recorded
 
 
 def lasts(row: GroupStatus) -> str:
@@ -326,6 +324,7 @@ def _row_json(row: GroupStatus) -> dict[str, object]:
         "unknown": row.unknown,
         "state": row.qualified_state,
         "caveats": {source: asdict(CAVEATS[source]) for source in row.caveats},
+        "budget_left": None if row.budget_not_known_yet else row.budget_left,
         "exhausted_in_seconds": None if seconds is None or math.isinf(seconds) else seconds,
         "causes": dict(row.causes),
     }

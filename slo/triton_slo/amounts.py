@@ -5,8 +5,22 @@ from __future__ import annotations
 import math
 import re
 
+from triton_exporter.common.duration import DAY, in_words
+
 WHOLE_PERIOD = 0.95
 """The share of a period from which on its data count as complete: the first minutes of a group are idle."""
+LEAST_RECORDED = 0.1
+"""The share of a window that must be recorded before a number of it is shown."""
+
+
+def not_known_yet(recorded_seconds: float | None, days: float | None) -> str:
+    """Return why a budget of so many days is not shown; an empty text where enough of the period is recorded.
+
+    12 minutes of failures in the first 15 are 1000 times the budget of these minutes, and a quarter of a month's.
+    """
+    if recorded_seconds is None or days is None or recorded_seconds >= LEAST_RECORDED * days * DAY:
+        return ""
+    return f"not known yet: {in_words(recorded_seconds)} of data, of {days:.3g}d"
 
 
 def burn_rate(times: float) -> str:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from triton_exporter.catalogue import own, state
 from triton_exporter.common.duration import DAY, in_words
 from triton_slo import estimate, names
-from triton_slo.amounts import budget_left, burn_rate, ratio
+from triton_slo.amounts import burn_rate, ratio
 from triton_slo.canary import Comparison, EventCount, Verdict, compare
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, either_way
@@ -345,8 +345,10 @@ def _verdict(
         return "hold", f"the error budget burns: {tickets}{_pace(row)}"
     if row.budget_left is None:
         return "hold", "no events in the whole period"
-    left = f"budget left: {budget_left(row.budget_left)}"
-    if row.history_seconds is not None:
+    left = f"budget left: {row.budget_words}"
+    if row.budget_not_known_yet and row.budget_left <= limits.minimum_budget:
+        return "hold", f"{left}, and at the rate of this time too much of the budget is spent (--min-budget)"
+    if row.history_seconds is not None and not row.budget_not_known_yet:
         left += f" (only {in_words(row.history_seconds)} of data)"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}; more than {limits.minimum_budget:.1%} is required (--min-budget)"

@@ -10,6 +10,7 @@ from typing import Literal
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
+from triton_slo.amounts import budget_left, not_known_yet
 from triton_slo.fields import error_budget
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import SUSTAINABLE
@@ -94,6 +95,21 @@ class GroupStatus:
     history_seconds: float | None = None
     """Recorded time where it is less than the period (so far): ratios and budget are of that time and at most an
     hour before."""
+    period_days: float | None = None
+
+    @property
+    def budget_not_known_yet(self) -> str:
+        """Why the budget is not shown; empty text where it is, or where there is none."""
+        return not_known_yet(self.history_seconds, self.period_days)
+
+    @property
+    def budget_words(self) -> str:
+        """The budget left, or why it is not shown."""
+        if self.budget_not_known_yet:
+            return self.budget_not_known_yet
+        if self.budget_left is None:
+            return "no events" if self.idle else "unknown"
+        return budget_left(self.budget_left)
 
     @property
     def model(self) -> str:
@@ -146,7 +162,7 @@ class GroupStatus:
         # The budget follows some minutes after the first counts; what burns is known at once.
         if self.unknown_reasons or (self.budget_left is None and not self.idle and not burns(self.burn_now)):
             return "unknown"
-        if self.budget_left is not None and self.budget_left <= 0:
+        if self.budget_left is not None and self.budget_left <= 0 and not self.budget_not_known_yet:
             return "exhausted"
         if self.burn_now is None:
             return "idle"

@@ -14,7 +14,7 @@ from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.common.duration import DAY
 from triton_exporter.common.moments import utc_text
 from triton_slo import names
-from triton_slo.amounts import WHOLE_PERIOD
+from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, not_known_yet
 from triton_slo.fields import error_budget
 from triton_slo.group_status import GroupStatus, Lasts, burns, urgency
 from triton_slo.indicators import indicator_class
@@ -178,7 +178,10 @@ class _SamplesByGroup:
         burn_now = burn.pop(_NOW, None)
         period_end = known.get(PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        lasts, seconds = _budget_lasts(left, burn.get(_PACE, burn_now), known.get(names.PERIOD_DAYS), ends_in)
+        history = self._short_history_seconds(own.get(names.COUNTER_SINCE), known)
+        days = known.get(names.PERIOD_DAYS)
+        shown = None if not_known_yet(history, days) else left
+        lasts, seconds = _budget_lasts(shown, burn.get(_PACE, burn_now), days, ends_in)
         gone = self._unknown_of(key)
         unknown = (*(reason for reason, _ in gone), *self._non_finite_reasons(key))
         # There is no ratio without events, nor without series; only in the first case is the group counted.
@@ -216,7 +219,8 @@ class _SamplesByGroup:
             estimate_error=own.get(names.ESTIMATE_ERROR),
             seen_seconds_ago=own.get(AGE),
             retired=not counted and not gone,
-            history_seconds=self._short_history_seconds(own.get(names.COUNTER_SINCE), known),
+            history_seconds=history,
+            period_days=days,
         )
 
     def _non_finite_reasons(self, key: _GroupKey) -> list[str]:
@@ -240,7 +244,7 @@ class _SamplesByGroup:
         start = values.get(PERIOD_START)
         passed = days * DAY if start is None else max(1.0, self._at - start)
         reached = max(0.0, self._at - since)
-        return reached if reached < WHOLE_PERIOD * passed else None
+        return reached if reached < max(WHOLE_PERIOD * passed, LEAST_RECORDED * days * DAY) else None
 
 
 def _budget_lasts(
@@ -281,8 +285,36 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[GroupS
         *_named(AGE, prometheus.instant(_AGE_QUERY, at)),
         *_unknown(prometheus, samples, at),
         *_of_calendars(prometheus, samples, at),
+        *_just_begun(prometheus, samples, at),
     )
     return group_statuses((*samples, *more))
+
+
+def since_query(own: Matchers) -> str:
+    """Return PromQL for the Unix time since which groups are counted.
+
+    It is recorded every four minutes only: a group without it is as old as what it has counted of the last five.
+    """
+    counted = f"timestamp({names.COUNTER}{own.equal(names.EVENT, names.TOTAL)})[5m:15s]"
+    return (
+        f"last_over_time({names.COUNTER_SINCE}{own}[1d]) "
+        f"or min without ({names.EVENT}) (min_over_time({counted}))"
+    )
+
+
+def _just_begun(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> Iterator[Sample]:
+    """Yield since when groups are counted of which that is not recorded yet."""
+
+    def group(sample: Sample) -> tuple[str, names.GroupLabels]:
+        return sample.labels.get(names.SLO, ""), names.group_of(sample.labels)
+
+    counted, known = (
+        {group(sample) for sample in samples if sample.labels.get("__name__") == name}
+        for name in (names.COUNTER, names.COUNTER_SINCE)
+    )
+    if counted - known:
+        since = prometheus.instant(since_query(Matchers((names.RECORDED_HERE,))), at)
+        yield from _named(names.COUNTER_SINCE, [sample for sample in since if group(sample) not in known])
 
 
 def _named(name: str, samples: Sequence[Sample]) -> Iterator[Sample]:

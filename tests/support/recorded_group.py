@@ -45,7 +45,7 @@ def recorded_group(
     `errors` are error ratios by window, `burn` is the burn rate of the last five minutes; `events` are failed and
     all
     events a second, as a counter. What is left of the budget follows from what is `spent`. `seen`: the group is
-    counted, if it has no events. `unknown` is the reason of an alert that fires.
+    counted, if it has no events, and by default since long ago. `unknown` is the reason of an alert that fires.
     """
     moments = tuple(times)
 
@@ -66,6 +66,8 @@ def recorded_group(
             yield series(_NAMES[key], value)
     for window, ratio in ratios.items():
         yield series(names.sli_error(window), ratio)
+    if seen and "since" not in values:
+        yield series(names.COUNTER_SINCE, 0.0)  # counted for ever
     pair = events or ((0.0, 0.0) if seen else None)
     for event, rate in zip((names.ERROR, names.TOTAL), pair or (), strict=False):
         for name in (names.COUNTER, names.COPY):

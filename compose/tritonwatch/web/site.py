@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -233,7 +234,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "amount": amount_text,
         "edge": edge_text,
-        "budget": status_table.budget,
+        "budget": attrgetter("budget_words"),
         "budget_share": budget_left,
         "bytes": bytes_text,
         "causes": status_table.causes,

@@ -114,7 +114,9 @@ def _group_row(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedG
         report.worded(group),
         _share_text(group.sli),
         _share_text(group.recorded.target),
-        "-" if group.budget_spent is None else f"{group.budget_spent:.0%}",
+        "-"
+        if group.budget_spent is None
+        else report.budget_not_known_yet(objective, group) or f"{group.budget_spent:.0%}",
         "; ".join(restrictions(objective, group)),
     )
 
@@ -267,7 +269,7 @@ def _group_fields(report: PeriodReport, objective: ObjectiveOutcome, group: Judg
         "target": recorded.target,
         "target_before": recorded.target_before,
         "sli": group.sli,
-        "budget_spent": group.budget_spent,
+        "budget_spent": None if report.budget_not_known_yet(objective, group) else group.budget_spent,
         "events": None if objective.counts_nothing_yet else recorded.total,
         "failed_events": None if objective.counts_nothing_yet else recorded.error,
         "since": recorded.since,

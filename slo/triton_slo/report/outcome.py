@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.common.duration import in_words
+from triton_exporter.common.duration import DAY, in_words
 from triton_exporter.common.moments import local_text
+from triton_slo.amounts import not_known_yet
 from triton_slo.fields import error_budget
 from triton_slo.group_status import group_name, points
 from triton_slo.objective.model import Objective
@@ -156,6 +157,12 @@ class PeriodReport:
         so_far = " so far" if self.in_progress and judged.result in ("met", "missed") else ""
         qualified = f" ({judged.qualified})" if judged.qualified and judged.result != "no events" else ""
         return f"{judged.result}{so_far}{qualified}"
+
+    def budget_not_known_yet(self, objective: ObjectiveOutcome, judged: JudgedGroup) -> str:
+        """Return why no budget of a group is shown; an empty text where enough of the period is recorded."""
+        whole = self.reported.in_zone(self.timezone)
+        until = objective.recorded.recorded_until if objective.recorded else whole.end
+        return not_known_yet(until - judged.recorded.since, (whole.end - whole.start) / DAY)
 
     @property
     def owners(self) -> Mapping[str, tuple[ObjectiveOutcome, ...]]:

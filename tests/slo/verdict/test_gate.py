@@ -477,14 +477,21 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
 
 
 def test_a_budget_of_two_minutes_is_called_one() -> None:
-    """A fresh Prometheus promotes on what it knows, and the reason states how little that is."""
-    young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
-    known = replace(young, history_seconds=120.0)
+    """A fresh Prometheus promotes on what it knows, and the reason states how little that is.
 
-    [short], [whole] = (judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young))
+    A budget that would be spent at the rate of these minutes holds, without the number.
+    """
+    young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
+    known = replace(young, history_seconds=120.0, period_days=30.0)
+    spent = replace(known, budget_left=-9.0)
+
+    [short], [whole], [held] = (
+        judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young, spent)
+    )
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
-    assert "budget left: 100.0% (only 2m of data), current burn rate 0x" == short.reason
+    assert "budget left: not known yet: 2m of data, of 30d, current burn rate 0x" == short.reason
+    assert ("hold", True) == (held.verdict, "at the rate of this time too much" in held.reason)
     assert "budget left: 100.0%, current burn rate 0x" == whole.reason
 
 

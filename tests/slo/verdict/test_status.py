@@ -522,23 +522,31 @@ def test_causes_are_in_words() -> None:
         ),
         (86400.0 * 30, None, ""),
         (120.0, 3600.0, "short history: less than the period is recorded for 1 of 1 group"),
-        (120.0, 120.0, ""),
+        (120.0, 120.0, "short history: less than the period is recorded for 1 of 1 group"),
+        (86400.0 * 4, 86400.0 * 4, ""),
     ],
 )
 def test_a_budget_of_less_than_its_period_is_called_one(
     reaches_back: float, period_began: float | None, shown: str
 ) -> None:
-    """Two minutes of failures are 1000 times a month's budget where nothing else is known; the table states it."""
+    """Two minutes of failures are no budget of a month: nothing calls it exhausted, and the table states why."""
     series = {
         names.OBJECTIVE_RATIO: 0.999,
         names.PERIOD_DAYS: 30.0,
         names.PERIOD_BUDGET_REMAINING: -999.0,
+        names.sli_error("5m"): 1.0,
         names.COUNTER_SINCE: END - reaches_back,
         **({} if period_began is None else {PERIOD_START: END - period_began}),
     }
     samples = [Sample({**GOOD, "__name__": name}, value, END) for name, value in series.items()]
 
-    lines = [line for line in caveats(group_statuses(samples)) if line.startswith("short history")]
+    [row] = group_statuses(samples)
+    lines = [line for line in caveats([row]) if line.startswith("short history")]
+    young = reaches_back == 120.0
+
+    assert ("unknown" if young else "exhausted") == row.lasts
+    assert ("not known yet: 2m of data, of 30d" if young else "1000x spent") == row.budget_words
+    assert ("burning" if young else "exhausted") == row.state
 
     assert [bool(shown)] == [bool(lines)]
     assert "".join(lines).startswith(shown)
@@ -562,7 +570,7 @@ def test_labels_of_all_series_leave_an_objective_its_period(external: dict[str, 
             (names.OBJECTIVE_RATIO, 0.99),
             (names.PERIOD_BUDGET_REMAINING, 0.5),
             (names.sli_error("5m"), 0.005),
-            (names.COUNTER_SINCE, END - 86400),
+            (names.COUNTER_SINCE, END - 4 * 86400),
         )
     ]
     series += [(labels, names.PERIOD_DAYS, 30.0) for labels in (objective, idle)]
@@ -572,7 +580,7 @@ def test_labels_of_all_series_leave_an_objective_its_period(external: dict[str, 
 
     assert ("idle", external, "unknown") == (empty.slo, empty.group, empty.state)
     assert {"model": "m", "version": "1", **external} == row.group
-    assert ("estimated", 86400.0) == (row.lasts, row.history_seconds)
+    assert ("estimated", 4 * 86400.0) == (row.lasts, row.history_seconds)
     assert pytest.approx(30 * 86400) == row.exhausted_in_seconds
 
 

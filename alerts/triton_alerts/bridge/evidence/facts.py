@@ -39,7 +39,7 @@ from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
 from triton_slo import names
-from triton_slo.amounts import WHOLE_PERIOD, budget_left, cause_words
+from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, budget_left, cause_words, not_known_yet
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, indicator_class
 from triton_slo.problem_words import count
@@ -47,6 +47,7 @@ from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.server_access import Access, session_for
 from triton_slo.sources import ESTIMATING_SOURCES
+from triton_slo.status import since_query
 
 EVIDENCE_TIMEOUT_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""
@@ -280,7 +281,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
     age = _age(prometheus, where)
-    burn = value(f"max({burn_now(where)})") if age >= _LEAST * _NOW_SECONDS else None
+    burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
     title = _not_ready_title(prometheus, member) if indicator.counts_time else None
     if burn is not None:
         failed, total = (0, 0) if indicator.counts_time else _failed_now(prometheus, where)
@@ -307,9 +308,8 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
         facts.append((BURN_RATE, words))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
-        if age < _LEAST * days * DAY:
-            words = f"not known yet: {in_words(age)} of data, of {days:.3g}d"
-        else:
+        words = not_known_yet(age, days)
+        if not words:
             gone = left * days * DAY / burn if burn and burn > 1 and left > 0 else None
             words = budget_left(left) + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
             words += f" (only {in_words(age)} of data)" if age < WHOLE_PERIOD * days * DAY else ""
@@ -329,8 +329,6 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
 
 _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
-_LEAST = 0.1
-"""Share of a window that must be recorded before its number is shown."""
 
 
 def _percent(share: float) -> str:
@@ -372,12 +370,8 @@ def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int]:
 
 
 def _age(prometheus: Prometheus, where: Matchers) -> float:
-    """Return for how many seconds a group is recorded.
-
-    Since when is recorded every four minutes only: a group without it is as old as what it has counted of the last five.
-    """
-    counted = f"min_over_time(timestamp({names.COUNTER}{where})[5m:15s])"
-    began = prometheus.instant(f"min({names.COUNTER_SINCE}{where}) or min({counted})")
+    """Return for how many seconds a group is recorded."""
+    began = prometheus.instant(f"min({since_query(where)})")
     return began[0].at - began[0].value if began else 0.0
 
 
