@@ -36,8 +36,9 @@ class Readiness(Indicator):
         "model's last change."
     )
     steps_by_cause: ClassVar = {
+        "state:unknown": "Check whether the Triton process runs, and read the end of its previous log.",
         "state:missing": 'Search Triton\'s log for the model\'s name and "failed to load" or "Poll failed", and '
-        "restore the model's files."
+        "restore the model's files.",
     }
     caused_by: ClassVar = ""
 

@@ -12,13 +12,16 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.evidence.facts import Enricher
 from triton_alerts.bridge.incidents.incident import (
     EXPLAINED_BY_LOAD_FAILURE,
     LOAD_FAILED,
+    NOT_SERVED,
     Event,
     Evidence,
     Incident,
     Mark,
+    SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
@@ -50,6 +53,8 @@ BURN = {
 }
 SLOW = BURN | {"severity": "warning", "tier": "ticket_slow", "urgency": "4"}
 SERVER = {"alertname": "TritonServerNotReady", "severity": "warning", "instance": "triton-0:9401"}
+SERVER_DOWN = SERVER | {"alertname": "TritonServerDown"}
+QUEUE = BURN | {"alertname": "TritonQueueBudgetBurn", "slo": "queue", "indicator": "queue"}
 ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
 
 
@@ -242,6 +247,11 @@ def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
         ((BURN, DOWN), "TritonModelDownEverywhere"),
         ((SLOW, BURN), "page_fast"),
         ((LOAD, DOWN | {"alertname": "TritonModelStalled"}), "TritonModelStalled"),
+        # A queue that was there before the only server died.
+        ((QUEUE, BURN), "TritonReadinessBudgetBurn"),
+        ((LOAD | {"alertname": "TritonInstancesSaturated"}, BURN), "TritonReadinessBudgetBurn"),
+        ((QUEUE, SLOW), "TritonQueueBudgetBurn"),
+        ((SERVER | {"alertname": "TritonShmNearFull"}, SERVER_DOWN), "TritonServerDown"),
     ],
 )
 def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str], ...], lead: str) -> None:
@@ -252,11 +262,42 @@ def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str],
     assert lead in (incident.lead.name, incident.lead.labels.get("tier"))
 
 
-def test_the_alerts_of_a_failed_load_exist() -> None:
-    """A renamed alert would no longer be explained by the load that failed."""
+def test_a_worse_alert_that_joins_takes_over_the_message(bridge: Bridge) -> None:
+    """A queue burned, and the only server died: for minutes the page named the queue and asked for replicas."""
+    queue, dead = "slowq: 81 % of requests wait over 100 ms", "broken is not ready on 1 of 1 server"
+
+    def prometheus(incident: Incident) -> SourceFacts:
+        title, step = (queue, "Add.") if incident.lead.name == "TritonQueueBudgetBurn" else (dead, "")
+        return SourceFacts(title=title, first_step=step, facts=(("Objective", title),))
+
+    enrich = Enricher(bridge.store, {"prometheus": prometheus})
+    bridge.fire(QUEUE)
+    enrich(bridge.clock())
+    bridge.send()
+    (root,) = bridge.workspace.roots()
+    before = root.shown
+    bridge.clock.now += 20
+    bridge.fire(QUEUE, BURN, start=-20)
+    bridge.send()
+    joined = root.shown
+    enrich(bridge.clock())
+    bridge.store.escalate(1, CHANNEL, bridge.clock(), lambda incident: (incident, ()))
+    bridge.send()
+    escalated = bridge.workspace.roots()[-1].text
+    enrich.close()
+
+    assert queue in before
+    assert queue not in joined
+    assert "🔴 about TritonReadinessBudgetBurn" in joined
+    assert all(f"🔴 {dead}" in text and queue not in text for text in (root.shown, escalated))
+    assert "Add." not in root.shown
+
+
+def test_the_alerts_that_lead_exist() -> None:
+    """A renamed alert would no longer lead, nor be explained by the load that failed."""
     alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}
 
-    assert set() == {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE} - alerts
+    assert set() == {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE, *NOT_SERVED} - alerts
 
 
 def _incident(*labels: dict[str, str], **changes: Any) -> Incident:

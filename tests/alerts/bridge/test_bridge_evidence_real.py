@@ -6,7 +6,8 @@ Only Slack is a stand-in, which refuses what Slack's reference says it refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
@@ -22,6 +23,7 @@ from support.stack.demo_run import TIME_SCALE, port_base
 from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
 from triton_slo.bridge_series import EVIDENCE_SOURCES
+from triton_slo.indicators import Readiness
 from tritonwatch.demo.load import FLOWS, LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.local import Child
@@ -169,6 +171,15 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     )
 
 
+def test_the_page_of_a_queue_whose_only_server_died_says_so(posting: _Posting) -> None:
+    """It went on about the queue, with ever smaller numbers, and asked for more replicas."""
+    page = eventually(lambda: _page(posting, "saturated"), "the page")
+    posting.triton.kill()
+    _recheck(posting, page, lambda: page.text.startswith("🔴 saturated is not ready on 1 of 1 server since"))
+
+    assert Readiness.steps_by_cause["state:unknown"] == _facts(page)["First step"], page.shown
+
+
 def test_no_source_failed(posting: _Posting) -> None:
     """Each source was asked and has no fault; on a busy machine one may be late, which its log line says."""
     log = posting.bridge_log.with_suffix(".errors.log").read_text()
@@ -184,15 +195,19 @@ def test_no_source_failed(posting: _Posting) -> None:
 
 
 def _with(posting: _Posting, page: Posted, *names: str) -> dict[str, str]:
-    """Press "Check again" until these facts are there: this Prometheus has just begun."""
+    """Wait until these facts are there: this Prometheus has just begun."""
+    _recheck(posting, page, lambda: set(names) <= _facts(page).keys())
+    return _facts(page)
+
+
+def _recheck(posting: _Posting, page: Posted, shows: Callable[[], bool]) -> None:
+    """Press "Check again" until the page shows it."""
     for press in range(30):
-        posting.slack.press(f"{page.ts}-{press}", page, "recheck")
+        posting.slack.press(f"{page.ts}-{press}-{time.time()}", page, "recheck")
         with suppress(AssertionError):
-            eventually(lambda: set(names) <= _facts(page).keys(), "more facts", seconds=6)
+            eventually(shows, "more facts", seconds=6)
             break
-    facts = _facts(page)
-    assert set(names) <= facts.keys(), page.shown
-    return facts
+    assert shows(), page.shown
 
 
 def _triton(stack: Stack) -> str:

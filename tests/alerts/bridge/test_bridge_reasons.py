@@ -194,4 +194,4 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     assert refused.startswith("no evidence from fails (http://b:9090) ")
     assert refused.endswith(": connection refused")
     assert incident is not None
-    assert incident.evidence == Evidence(at=100.0, facts=(("Burn rate", "22"),))
+    assert Evidence(at=100.0, facts=(("Burn rate", "22"),), about=incident.led_by) == incident.evidence

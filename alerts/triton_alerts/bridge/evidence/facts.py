@@ -41,7 +41,7 @@ from triton_exporter.common.printable import listed
 from triton_slo import names
 from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, budget_left, cause_words, not_known_yet
 from triton_slo.fields import error_budget
-from triton_slo.indicators import Indicator, indicator_class
+from triton_slo.indicators import Indicator, Readiness, indicator_class
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
@@ -122,7 +122,7 @@ class Enricher:
                     )
                 continue
             known = known.and_newer(future.result())
-        return Evidence.of(known, now, silent_since)
+        return Evidence.of(known, now, silent_since, incident.led_by)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -134,10 +134,10 @@ def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
         silent_since = evidence.prometheus_silent_since
         if silent_since is not None:
             silent_since = before.evidence.prometheus_silent_since or silent_since
-        known = before.evidence.and_newer(evidence)
+        known = before.source_facts.and_newer(evidence)
         if not before.open:  # it says what was wrong
-            known = known.model_copy(update={"title": before.evidence.title})
-        evidence = Evidence.of(known, evidence.at, silent_since)
+            known = known.model_copy(update={"title": before.source_facts.title})
+        evidence = Evidence.of(known, evidence.at, silent_since, evidence.about)
     return before.model_copy(update={"evidence": evidence}), ()
 
 
@@ -262,7 +262,7 @@ def objective_budget(prometheus: Prometheus) -> Source:
         if member is None:
             prometheus.instant("vector(1)")  # only whether it answers
             return SourceFacts()
-        return _budget_facts(prometheus, member)
+        return _budget_facts(prometheus, member).and_newer(_not_ready(prometheus, member))
 
     return ask
 
@@ -280,9 +280,8 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    age = _age(prometheus, where)
+    age, title = _age(prometheus, where), None
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
-    title = _not_ready_title(prometheus, member) if indicator.counts_time else None
     if burn is not None:
         failed, total = (0, 0) if indicator.counts_time else _failed_now(prometheus, where)
         if total and target is not None:  # of one moment: what was recorded may be of another
@@ -341,17 +340,30 @@ def _time(seconds: float) -> str:
     return re.sub(r"(?<=\d)(?=\D)", " ", time_text(seconds), count=1)
 
 
-def _not_ready_title(prometheus: Prometheus, member: Member) -> str | None:
-    """Return on how many servers the model is not ready, and since when; None if that is not known."""
-    model = member.labels.get("model")
-    ready = [sample.value > 0 for sample in prometheus.instant(_readiness_query(member))] if model else []
-    if not ready:
-        return None
+def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
+    """Return on how many servers the model is not ready, since when, and what to do about it.
+
+    Where some server has it ready, only for the objective that is about this.
+    """
+    where = matchers_of(member, "model")
+    ready = (
+        [sample.value > 0 for sample in prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})")]
+        if where.parts
+        else []
+    )
+    if not ready or (any(ready) and member.labels.get(names.INDICATOR) != Readiness.name()):
+        return SourceFacts()
+    model = member.labels["model"]
     if all(ready):
-        return f"{model} was not ready, and is ready again on all its servers"
-    since = prometheus.instant(f"min({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
+        return SourceFacts(title=f"{model} was not ready, and is ready again on all its servers")
+    since = prometheus.instant(f"min({state.MODEL_NOT_READY_SINCE}{where})")
     began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
-    return f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
+    title = f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
+    others = where.also('state!="ready"')
+    bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
+    now = max(bad, key=lambda sample: sample.value, default=None)
+    step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
+    return SourceFacts(title=title, first_step=step)
 
 
 def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int]:

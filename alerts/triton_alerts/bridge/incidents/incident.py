@@ -116,9 +116,16 @@ WIDE_FACTS = (LAST_CHANGE, GPU)
 """Facts of several long lines: below the others in a message, over its whole width."""
 FACTS_WHILE_OPEN = (SERVERS, GPU)
 """Facts about now, which are not part of an incident that has ended."""
+FACTS_OF_OBJECTIVE = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT)
+"""Facts about one objective: another one that leads has its own."""
 FACTS_OF_HISTORY = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
 """Facts that `incidents show` prints: worth reading after the end."""
 
+NOT_SERVED = (
+    *("TritonAllServersDown", "TritonSoleServerDown", "TritonServerDown", "TritonServerNotLive"),
+    *("TritonServerNotStarting", "TritonModelDownEverywhere"),
+)
+"""Alerts of a server that is down, or of a model that no server serves; so is a page of `Readiness.burn_alert`."""
 LOAD_FAILED = "TritonModelLoadFailed"
 EXPLAINED_BY_LOAD_FAILURE = (
     *("TritonModelDownEverywhere", "TritonModelNotReadyProlonged", "TritonModelReplicasLow"),
@@ -206,11 +213,16 @@ class Evidence(SourceFacts, frozen=True):
     at: float
     prometheus_silent_since: float | None = None
     """Time of the first query that Prometheus did not answer; None: it answered the last one, or is not asked."""
+    about: str = ""
+    """The alerts that led the incident when the sources were queried; evidence of older bridges does not know them."""
 
     @classmethod
-    def of(cls, known: SourceFacts, at: float, prometheus_silent_since: float | None = None) -> Evidence:
+    def of(
+        cls, known: SourceFacts, at: float, prometheus_silent_since: float | None = None, about: str = ""
+    ) -> Evidence:
         """Return facts as known at a time."""
-        return cls(**(dict(known) | {"at": at, "prometheus_silent_since": prometheus_silent_since}))
+        own = {"at": at, "prometheus_silent_since": prometheus_silent_since, "about": about}
+        return cls(**(dict(known) | own))
 
 
 class Incident(BaseModel, frozen=True, populate_by_name=True):
@@ -257,8 +269,31 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
 
     @property
     def source_facts(self) -> SourceFacts:
-        """The facts of the sources, however old; none before a source was queried."""
-        return self.evidence or SourceFacts()
+        """The facts of the sources, however old; none before a source was queried.
+
+        Of those about the alert that leads, none from when another one did: they would explain it by the wrong cause.
+        """
+        if self.evidence is None:
+            return SourceFacts()
+        if self._evidence_is_about_lead:
+            return self.evidence
+        others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
+        of_lead = {"cause": "", "largest_cause": "", "first_step": "", "title": None}
+        return self.evidence.model_copy(update={"facts": others, **of_lead})
+
+    @property
+    def _evidence_is_about_lead(self) -> bool:
+        return self.evidence is None or self.evidence.about in ("", self.led_by)
+
+    @property
+    def led_by(self) -> str:
+        """The alert that leads and the objective that burns, whatever its tier: what evidence is about."""
+        leading = (self.lead, self.burning) if self.members else ()
+        return ", ".join(
+            " ".join(member.labels.get(name, "") for name in ("alertname", SLO, "version"))
+            for member in leading
+            if member is not None
+        )
 
     @property
     def firing(self) -> tuple[Member, ...]:
@@ -288,15 +323,15 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
 
     @property
     def evidence_is_due(self) -> bool:
-        """True if no evidence is newer than when the incident opened, became more urgent or ended."""
+        """True if no evidence is newer than when the incident opened, became more urgent, ended or got another lead."""
         decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0)
-        return self.evidence is None or self.evidence.at < decided_at
+        return self.evidence is None or self.evidence.at < decided_at or not self._evidence_is_about_lead
 
     @property
     def lead(self) -> Member:
-        """The alert that names the fault best: a cause before the objective that it breaks."""
-        members = self._most_urgent_first
-        first = min(members, key=_of_objective)
+        """The alert about the worst that is wrong, which is also the one that names the fault best."""
+        members = self._worst_first
+        first = members[0]
         if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
         return next((member for member in members if member.name == LOAD_FAILED), first)
@@ -304,13 +339,12 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
     @property
     def burning(self) -> Member | None:
         """The alert whose objective the facts are about: the lead where it is about one."""
-        return next((member for member in self._most_urgent_first if SLO in member.labels), None)
+        return next((member for member in self._worst_first if SLO in member.labels), None)
 
     @property
-    def _most_urgent_first(self) -> list[Member]:
-        """What fires, or every alert when nothing does; of equal severity, that which began first."""
-        members = self.firing or tuple(self.members.values())
-        return sorted(members, key=lambda member: (SEVERITIES.index(member.severity), member.starts_at))
+    def _worst_first(self) -> list[Member]:
+        """What fires, or every alert when nothing does, as `_rank` orders it."""
+        return sorted(self.firing or self.members.values(), key=_rank)
 
     @property
     def since(self) -> float:
@@ -365,5 +399,13 @@ def subject_text(labels: Mapping[str, str]) -> str:
     return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
-def _of_objective(member: Member) -> bool:
-    return member.labels.get(COMPONENT) == "slo" or SLO in member.labels
+def _rank(member: Member) -> tuple[bool, bool, int, float]:
+    """Return the sort key of what is wrong.
+
+    First that nothing serves: no request succeeds. Then a cause before the objective that it breaks, the most urgent
+    alert, and the one that began first.
+    """
+    page = member.severity == SEVERITIES[0]
+    not_served = member.name in NOT_SERVED or (page and member.name == Readiness.burn_alert)
+    of_objective = member.labels.get(COMPONENT) == "slo" or SLO in member.labels
+    return not not_served, of_objective, SEVERITIES.index(member.severity), member.starts_at
