@@ -99,6 +99,9 @@ def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> I
         project = project.replace(f":{port}", f":{chosen}")
     (directory / "tritonwatch.yaml").write_text(project)
     assert 0 == main(["generate", "--project", f"{directory}/tritonwatch.yaml"])
+    # Two evaluations of readiness are waited for.
+    readiness = directory / "generated" / "rules" / "slo-readiness.yml"
+    readiness.write_text(readiness.read_text().replace("interval: 30s", "interval: 5s"))
     own = arguments(RECIPES[SETUP], "tritonwatch")
     own[own.index("http://localhost:8000")] = triton.http_url
     own = [f"{directory}/{word}" if word in ("triton.log", "objectives") else word for word in own]
