@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, models
 from triton_exporter.exposition.write import CachedSamples
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family, Sample, series, series_once
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, QueuePolicy, Snapshot
 
 
@@ -34,7 +34,7 @@ def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]
     samples: dict[Metric, list[Sample]] = {metric: [] for metric in models.CONFIGURATION}
     for key, config in sorted(configs.items()):
         for metric, labels, value in _described(config):
-            samples[metric].append(Sample(series(metric, *key, *labels), value))
+            samples[metric].append(Sample(series_once(metric, *key, *labels), value))
     return tuple(Family(metric, CachedSamples(values)) for metric, values in samples.items())
 
 

@@ -84,10 +84,13 @@ _MAX_BURST_READING_SECONDS = 0.02
 _UNANSWERED_SECONDS = 1.0
 
 IDLE_AFTER_SECONDS = 10.0
-"""Time without a request after which Triton is read at IDLE_INTERVAL_SECONDS only."""
+"""Time without a request after which Triton is read seldom."""
 
 IDLE_INTERVAL_SECONDS = 0.5
 """The longest interval that is estimated (`distributions.ESTIMATED_SECONDS`): the first requests that come are too."""
+
+IDLE_PART = 0.25
+"""Share of the budget for readings of a Triton without a request."""
 
 
 @dataclass
@@ -152,9 +155,11 @@ class Pace:
             self.interval = _UNANSWERED_SECONDS
         else:
             left = max(SAMPLING_PART * self.budget - self._other_work_share, MIN_PART * self.budget)
-            self.interval = self._with_bursts(self._usual_cost_seconds, self._usual_cost_seconds / left)
+            steady = self._usual_cost_seconds / left
             if self._now - self._moved_at > IDLE_AFTER_SECONDS:
-                self.interval = max(self.interval, IDLE_INTERVAL_SECONDS)
+                self.interval = max(IDLE_INTERVAL_SECONDS, steady / IDLE_PART)
+            else:
+                self.interval = self._with_bursts(self._usual_cost_seconds, steady)
         return self.interval
 
     def _with_bursts(self, cost: float, steady: float) -> float:

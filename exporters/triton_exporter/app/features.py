@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from triton_exporter.app.settings import DoctorSettings, Settings, TritonAccess
 from triton_exporter.common.options import is_grpc
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.distribution.estimate.estimator import Estimator
 from triton_exporter.gpu import dcgm, native, nvml
 from triton_exporter.gpu.gpu_reading import GpuSource, SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
@@ -71,9 +72,6 @@ def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[obje
 
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
     """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
-    # Imported here: numpy takes a tenth of a second and 30 MB, and `doctor` uses this module without it.
-    from triton_exporter.distribution.estimate.estimator import Estimator
-
     estimator = Estimator(settings.bucket_bounds)
     is_traced = settings.otlp_listen is not None or settings.trace_file is not None
     mailbox = Mailbox() if is_traced else None

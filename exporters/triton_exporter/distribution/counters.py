@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, isfinite
 from typing import Generic, TypeVar
 
@@ -57,10 +58,14 @@ class Increases(Generic[K]):
         self._last: dict[object, float] | None = None
         self._series: Sequence[Series] = ()
         self._family: ParsedFamily | None = None
-        """That of the last body, if that was complete."""
-        self._grown: Collection[K] = ()
-        self._followed: list[tuple[int, object, K]] = []
+        """That of the last body, if that was complete and all its values are good."""
+        self._keys: list[K | None] = []  # of the series
+        self._followed: dict[
+            K, list[tuple[int, object]]
+        ] = {}  # position and identity of the series of each key
         self._resumed: dict[K, float] = {}  # not seen since the restart
+        self.present: Set[K] = frozenset()
+        """The keys that the last body has."""
         self.totals: dict[K, float] = {}
         """The counters' values in the last body."""
 
@@ -74,46 +79,74 @@ class Increases(Generic[K]):
         return self._last is not None
 
     def update(self, family: ParsedFamily | None, complete: bool) -> Mapping[K, float]:
-        """Return by how much each key has grown since the last body, also by 0.
+        """Return by how much keys have grown since the last body; those `present` that are left out have not.
 
         Without a `family`, which the body lacks, nothing has. In a body that is not `complete`, a series that is
         missing is not gone: its last value stays.
         """
         if family is None:
+            self._family, self.present = None, frozenset()
             return {}
-        if family is self._family and complete:
-            return dict.fromkeys(self._grown, 0.0)  # no counter has moved
-        if family.series is not self._series:
-            self._series = family.series
-            keys = [self._key(each) for each in family.series]
-            self._followed = [
-                (position, each.identity, key)
-                for position, (each, key) in enumerate(zip(family.series, keys, strict=True))
-                if key is not None
-            ]
-        first, last, values = self._last is None, self._last or {}, family.values
-        values_after: dict[object, float] = {} if complete else dict(last)
+        moved = self._moved(family) if complete else None
+        first, last = self._last is None, self._last or {}
+        values_after, totals = last, self.totals
+        numbers: Sequence[str | bytes | float] = family.numbers
+        if moved is not None:
+            totals.update(dict.fromkeys(moved, 0.0))
+        else:
+            self._follow(family.series)
+            values_after, totals, numbers = {} if complete else dict(last), {}, family.values
         grown: dict[K, float] = {}
-        totals: dict[K, float] = {}
-        for position, identity, key in self._followed:
-            value = values[position]
-            before = value if first else last.get(identity, 0.0)
-            if not isfinite(value) or value < 0:
-                values_after[identity] = before
-                if identity in last:
-                    totals[key] = totals.get(key, 0.0) + before
-                continue
-            values_after[identity] = value
-            totals[key] = totals.get(key, 0.0) + value
-            grown[key] = grown.get(key, 0.0) + (value - before if value >= before else value)
+        is_good = True
+        for key in self._followed if moved is None else moved:
+            for position, identity in self._followed[key]:
+                value = float(numbers[position])
+                before = value if first else last.get(identity, 0.0)
+                if not _is_counted(value):
+                    is_good = False
+                    values_after[identity] = before
+                    if identity in last:
+                        totals[key] = totals.get(key, 0.0) + before
+                    continue
+                values_after[identity] = value
+                totals[key] = totals.get(key, 0.0) + value
+                grown[key] = grown.get(key, 0.0) + (value - before if value >= before else value)
         for key in self._resumed.keys() & totals.keys():
             value, before = totals[key], self._resumed.pop(key)
             grown[key] = value - before if value >= before else value
         if complete:
             self._resumed.clear()
         self._last, self.totals = values_after, totals if complete else self.totals | totals
-        self._family, self._grown = family if complete else None, grown.keys()
+        self._family = family if complete and is_good else None
+        if moved is None:
+            self.present = grown.keys()
         return grown
+
+    def _moved(self, family: ParsedFamily) -> Iterable[K] | None:
+        """Return the keys whose numbers are not those of the last body; None where each series must be read."""
+        before = self._family
+        if before is None or family.series is not before.series:
+            return None
+        if family is before:
+            return ()
+        pairs = enumerate(zip(family.numbers, before.numbers, strict=True))
+        places = [place for place, (new, old) in pairs if new != old]
+        if not all(_is_counted(float(family.numbers[place])) for place in places):
+            return None
+        return dict.fromkeys(key for place in places if (key := self._keys[place]) is not None)
+
+    def _follow(self, series: Sequence[Series]) -> None:
+        """Note which series belong to which key."""
+        if series is self._series:
+            return
+        self._series, self._keys, self._followed = series, [self._key(each) for each in series], {}
+        for position, (each, key) in enumerate(zip(series, self._keys, strict=True)):
+            if key is not None:
+                self._followed.setdefault(key, []).append((position, each.identity))
+
+
+def _is_counted(value: float) -> bool:
+    return isfinite(value) and value >= 0
 
 
 @dataclass(slots=True)
@@ -140,8 +173,8 @@ class Counters:
         for signal, increases in self.micros.items():
             increases.resume({version: stored.micros.get(signal, 0.0) for version, stored in models.items()})
 
-    def update(self, body: Exposition) -> Iterable[tuple[ModelVersion, Gain]]:
-        """Return the gain of each model version since the last body."""
+    def update(self, body: Exposition, also: Iterable[ModelVersion]) -> Iterable[tuple[ModelVersion, Gain]]:
+        """Return the gain since the last body of the model versions that have one, are new, or are among `also`."""
         families, complete = body.families, not body.bad
         requests = self.requests.update(families.get(_COUNT), complete)
         executions = self.executions.update(families.get(_EXECUTIONS), complete)
@@ -149,9 +182,11 @@ class Counters:
             signal: increases.update(families.get(_MICROS[signal]), complete)
             for signal, increases in self.micros.items()
         }
-        for version, count in requests.items():
-            seconds = {signal: micros[signal].get(version, 0.0) * 1e-6 for signal in SIGNALS}
-            yield version, Gain(count, executions.get(version, 0.0), seconds)
+        moved = {*requests, *executions, *chain.from_iterable(micros.values()), *also}
+        for version in self.requests.present:
+            if version in moved:
+                seconds = {signal: micros[signal].get(version, 0.0) * 1e-6 for signal in SIGNALS}
+                yield version, Gain(requests.get(version, 0.0), executions.get(version, 0.0), seconds)
 
 
 class NativeHistograms:
@@ -166,7 +201,9 @@ class NativeHistograms:
         """Return shape and seconds of the requests that each model version gained; none where it gained none."""
         bins: dict[ModelVersion, dict[float, float]] = {}
         sums: dict[ModelVersion, float] = {}
-        grown = self._grown.update(body.families.get(self._metric.name), complete=not body.bad)
+        moved = self._grown.update(body.families.get(self._metric.name), complete=not body.bad)
+        # All buckets of a model make a shape, also those that have not grown.
+        grown = dict.fromkeys(self._grown.present, 0.0) | dict(moved) if moved else {}
         for (model, end), requests in grown.items():
             if end is None:
                 sums[model] = requests * self._unit
@@ -204,11 +241,13 @@ class Summaries:
         # Time, requests and seconds of each body, flat: 1,000 models make 60,000 of them.
         self._recent: dict[ModelVersion, array[float]] = {}
         self._series: Sequence[Series] = ()
-        self._values: Sequence[float] = ()
+        self._numbers: Sequence[str | bytes] = ()
+        self._present: Set[ModelVersion] = frozenset()
+        self._now = 0.0
         self._quantiles: dict[ModelVersion, list[tuple[float, int]]] = {}
 
     def update(self, body: Exposition, now: float) -> Mapping[ModelVersion, tuple[float, float]]:
-        """Return the requests and seconds that each model version gained; then `curve` answers for this body."""
+        """Return the requests and seconds that model versions gained; then `curve` answers for this body."""
         family = body.families.get(self._metric.name)
         if family is None:
             return {}
@@ -220,18 +259,26 @@ class Summaries:
                     self._quantiles.setdefault(model, []).append((quantile, position))
             for points in self._quantiles.values():
                 points.sort()
-        self._values = family.values
+        self._numbers, self._now = family.numbers, now
         counts = self.counts.update(family, complete=not body.bad)
         sums = self._sums.update(family, complete=not body.bad)
-        gained = {model: (count, sums.get(model, 0.0) * self._unit) for model, count in counts.items()}
-        self._recent = {model: self._recent.get(model, array("d")) for model in gained}
+        if self._present is not self.counts.present:
+            self._present = self.counts.present
+            self._recent = {model: known for model, known in self._recent.items() if model in self._present}
+        gained = {
+            model: (counts.get(model, 0.0), sums.get(model, 0.0) * self._unit)
+            for model in counts.keys() | (sums.keys() & self._present)
+        }
         for model, (count, seconds) in gained.items():
-            recent = self._recent[model]
             if count:
-                recent.extend((now, count, seconds))
-            while recent and recent[0] <= now - SUMMARY_WINDOW_SECONDS:
-                del recent[:3]
+                self._recent.setdefault(model, array("d")).extend((now, count, seconds))
+                self._forget_old(model)
         return gained
+
+    def _forget_old(self, model: ModelVersion) -> None:
+        recent = self._recent.get(model, array("d"))
+        while recent and recent[0] <= self._now - SUMMARY_WINDOW_SECONDS:
+            del recent[:3]
 
     def has(self, model: ModelVersion) -> bool:
         """Return whether Triton keeps a summary of this model version."""
@@ -239,12 +286,13 @@ class Summaries:
 
     def curve(self, model: ModelVersion) -> Curve | None:
         """Return the quantile curve of a model version, or None where it has no valid quantile."""
+        self._forget_old(model)
         recent = self._recent.get(model)
         if not recent:
             return None
         points: list[tuple[float, float]] = []
         for quantile, position in self._quantiles.get(model, ()):
-            seconds = self._values[position] * self._unit
+            seconds = float(self._numbers[position]) * self._unit
             if isfinite(seconds):
                 # Triton estimates each quantile for itself: a higher one can come out a little lower.
                 points.append((quantile, max(seconds, points[-1][1] if points else 0.0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ from triton_exporter.distribution.observations import (
 from triton_exporter.distribution.state_file import StoredModel
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.write import CachedSamples
-from triton_exporter.family import Family
+from triton_exporter.family import Family, Sample, series_once
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 
@@ -86,7 +86,7 @@ Configs = Mapping[ModelVersion, ModelConfig]
 
 @dataclass(slots=True)
 class ObservedModel:
-    """State of one model version; `seen` is when Triton last showed it (Unix seconds).
+    """State of one model version; `seen` is when Triton last showed it (Unix seconds), if it does not any more.
 
     `turn` is when its summary is read, `since` is when it was first seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
     """
@@ -101,6 +101,12 @@ class ObservedModel:
     step_seconds: dict[tuple[str, str], float] = field(
         default_factory=lambda: defaultdict(float)
     )  # by the model called, and the part
+
+    @property
+    def is_open(self) -> bool:
+        """True if requests wait for the next gain, or for an estimate."""
+        waiting = (each.carried.requests or each.has_pending for each in self.observations.values())
+        return self.torn is not None or any(waiting)
 
 
 class TraceIntake:
@@ -244,6 +250,10 @@ class Distributions:
         self._configs: Configs = {}
         self._has_polled = False
         self._is_ensemble: dict[str, bool] = {}
+        self._open: set[ModelVersion] = set()
+        """Model versions that gained lately, or of which requests wait: the others have nothing to enter."""
+        self._gone: Set[ModelVersion] = frozenset()
+        """Those that Triton does not show any more."""
         self._torn = 0
         self._turn = 0
         self._read_at = self._pending_entered_at = float("-inf")
@@ -288,6 +298,7 @@ class Distributions:
         for version, known_model in known.items():
             model = self._add(version, now)
             model.seen = now
+            self._open.add(version)
             for signal, histogram in known_model.histograms.items():
                 model.observations[signal].restore(histogram)
 
@@ -298,7 +309,8 @@ class Distributions:
         native = self._native.update(body)
         summed = {signal: self._summaries[signal].update(body, now) for signal in SIGNALS}
         self._turn = (self._turn + 1) % SUMMARY_TURNS
-        for version, gain in self._counters.update(body):
+        also = self._open.union(*summed.values())
+        for version, gain in self._counters.update(body, also):
             if not gain.requests and not gain.seconds["request"]:
                 for signal in SIGNALS:
                     if self._counts_only_in_summaries(version, signal):
@@ -309,13 +321,11 @@ class Distributions:
     def sample(self, exposition: Exposition, now: float) -> None:
         """Enter the gain of the counters of one body, between two bodies that are observed."""
         self._take_traces(now)
-        for version, gain in self._counters.update(filled(exposition.only(COUNTERS), COUNTERS)):
+        body = filled(exposition.only(COUNTERS), COUNTERS)
+        for version, gain in self._counters.update(body, self._open.copy()):
             model = self._models.get(version)
-            # Most models are idle between two readings.
             if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
                 self._enter_gain(version, gain, None, now, has_all_families=False)
-            else:
-                model.seen = now
         self._close_intervals(now)
 
     def families(self, now: float) -> Iterable[Family]:
@@ -359,9 +369,7 @@ class Distributions:
         if sources != self._shown_sources:
             self._shown_sources = sources
             self._source_samples = CachedSamples(
-                Family.of(
-                    state.DISTRIBUTION_SOURCE, (((*version, *of), 1) for version, *of in sources)
-                ).samples
+                Sample(series_once(state.DISTRIBUTION_SOURCE, *version, *of), 1) for version, *of in sources
             )
         yield Family(state.DISTRIBUTION_SOURCE, self._source_samples)
         if self._trace_intake is not None:
@@ -386,7 +394,7 @@ class Distributions:
         has_all_families: bool,
     ) -> None:
         model = self._models.get(version) or self._add(version, now)
-        model.seen = now
+        self._open.add(version)
         if model.torn is not None:
             torn, model.torn = model.torn, None
             gain.requests += torn.requests
@@ -463,17 +471,23 @@ class Distributions:
         if enter_pending:
             self._pending_entered_at = now
         if enter_pending or self._trace_intake is not None:
-            for model in self._models.values():
-                for observations in model.observations.values():
-                    observations.close(now, watermark, enter_pending)
+            for version, model in self._models.items():
+                if self._trace_intake is not None or version in self._open:
+                    for observations in model.observations.values():
+                        observations.close(now, watermark, enter_pending)
+        if enter_pending:
+            self._open = {version for version in self._open if self._models[version].is_open}
         self._drop_gone(now)
         self._read_at = now
 
     def _drop_gone(self, now: float) -> None:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
-        gone = [version for version, model in self._models.items() if model.seen < now]
+        gone_before, self._gone = self._gone, self._models.keys() - self._counters.requests.present
+        gone = [version for version in self._models if version in self._gone] if self._gone else []
         for version in gone:
             model = self._models[version]
+            if version not in gone_before:
+                model.seen = max(model.seen, self._read_at)
             torn, model.torn = model.torn, None
             for signal, observations in model.observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
@@ -483,6 +497,7 @@ class Distributions:
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > MEMORY_SECONDS:
                 del self._models[version]
+                self._open.discard(version)
                 if self._estimator is not None:
                     self._estimator.forget(version)
 

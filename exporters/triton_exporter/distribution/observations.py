@@ -12,7 +12,6 @@ a traced model are `traced`: they wait for the traces of their requests. Those o
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -71,7 +70,7 @@ class _AgreementSlot:
 class Agreement:
     """Compares the traces of one histogram with what Triton counted, over the last WINDOW_SECONDS."""
 
-    _slots: deque[_AgreementSlot] = field(default_factory=deque)
+    _slots: list[_AgreementSlot] = field(default_factory=list)
 
     def update(self, end: float, counted: Sequence[tuple[float, float]], traced: Sequence[float]) -> bool:
         """Add intervals up to `end` and the traced requests that stand for them; returns whether they agree.
@@ -79,7 +78,7 @@ class Agreement:
         `counted` has (requests, seconds) of each interval, `traced` the seconds of each traced request.
         """
         while self._slots and self._slots[0].start <= end - WINDOW_SECONDS:
-            self._slots.popleft()
+            del self._slots[0]
         if not self._slots or end >= self._slots[-1].start + _SLOT_SECONDS:
             self._slots.append(_AgreementSlot(end))
         slot = self._slots[-1]
@@ -174,7 +173,7 @@ class TracedIntervals:
     closed: float
     newest_at: float = float("-inf")
     believes_traces: bool = True
-    waiting: deque[Interval] = field(default_factory=deque)
+    waiting: list[Interval] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
     _group: list[Interval] = field(default_factory=list)
     _group_traces: list[Trace] = field(default_factory=list)
@@ -202,7 +201,7 @@ class TracedIntervals:
         """
         ended = max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS)
         while self.waiting and self.waiting[0].end <= ended:
-            interval = self.waiting.popleft()
+            interval = self.waiting.pop(0)
             self.closed = interval.end
             self._group.append(interval)
             self._group_traces += self._traces_until(interval.end)
@@ -352,6 +351,11 @@ class Observations:
             self._pending.append(whole)
         else:  # certain: all of its requests are in the first bucket, or alike
             self._enter(whole._replace(source="decomposed"))
+
+    @property
+    def has_pending(self) -> bool:
+        """True if intervals wait for an estimate."""
+        return bool(self._pending)
 
     def close(self, now: float, watermark: float, enter_pending: bool = True) -> None:
         """Enter intervals that need not wait any longer; all requests that ended by `watermark` have been traced.

@@ -39,13 +39,18 @@ LABEL_ESCAPES, HELP_ESCAPES = '\\n"', "\\n"
 class Series:
     """One series as exposed; the same object comes back while the target goes on exposing it.
 
-    It keeps its text only: most series are passed on without anybody asking for their labels.
+    It keeps how its lines start only: most series are passed on without anybody asking for their labels.
     """
 
-    __slots__ = ("text",)
+    __slots__ = ("start",)
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.start = f"{text} ".encode()
+
+    @property
+    def text(self) -> str:
+        """Name and labels as exposed."""
+        return self.start[:-1].decode()
 
     @property
     def name(self) -> str:
@@ -58,9 +63,9 @@ class Series:
         return {name: unescape(value) for name, value in _PAIRS.findall(self.text.partition("{")[2])}
 
     @property
-    def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
+    def identity(self) -> str:
         """Name and labels, which are equal however the labels of a series are ordered and written."""
-        return self.name, frozenset(self.labels.items())
+        return "\n".join([self.name, *sorted(f"{name}={value!r}" for name, value in self.labels.items())])
 
 
 def parse_series(text: str) -> Series | None:
@@ -490,7 +495,7 @@ def _new_layout(
     is_ambiguous = len({Series(text).identity for text in skeletons}) < len(skeletons)
     if is_ambiguous and len({each.identity for each in series}) < len(series):
         return None
-    starts = [f"{key} ".encode() for key in keys]
+    starts = [each.start for each in series]
     return _Layout(
         kind, starts, sum(map(len, starts)), series, skeletons, Block(series, numbers, lines, kind)
     )

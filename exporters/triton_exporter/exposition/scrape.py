@@ -213,6 +213,8 @@ class Relay:
         # A weak reference: the megabytes of this reading are not needed until the next scrape.
         self._reading: Callable[[], Reading | None] = lambda: None
         self._exposition = Exposition({})
+        self._selected_from = b""
+        self._selected: dict[Collection[str], Exposition] = {}
         self._corrected: bytes | None = None
         self._bad: Counter[str] = Counter()
 
@@ -224,10 +226,19 @@ class Relay:
         return self._exposition
 
     def select(self, reading: Reading, names: Collection[str]) -> Exposition:
-        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone."""
-        if reading is self._reading() and not self._exposition.scattered:
-            return self._exposition.only(names)
-        return self._parser.parse(reading.body, names)
+        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone.
+
+        Of a body that is the same as the last one, it is the same exposition.
+        """
+        if reading.body != self._selected_from:
+            self._selected = {}
+        self._selected_from = reading.body
+        if names not in self._selected:
+            if reading is self._reading() and not self._exposition.scattered:
+                self._selected[names] = self._exposition.only(names)
+            else:
+                self._selected[names] = self._parser.parse(reading.body, names)
+        return self._selected[names]
 
     def body(self, reading: Reading) -> bytes:
         """Return the body to pass on: Triton's very bytes when nothing is wrong with them."""

@@ -70,7 +70,7 @@ def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
     """
     uuids_by_version: dict[ModelVersion, set[str]] = defaultdict(set)
     families = [exposition.families[name] for name in FAMILIES if name in exposition.families]
-    if not any("gpu_uuid=" in series.text for family in families for series in family.series):
+    if not any(b"gpu_uuid=" in family.lines for family in families):
         return {}
     for family in families:
         for series in family.series if family.name in LABELLED else ():

@@ -273,7 +273,7 @@ class Server(ThreadingHTTPServer):
 
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
-        self.serve_forever(poll_interval=0.1)
+        self.serve_forever(poll_interval=0.5)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, unless there are too many."""

@@ -105,7 +105,7 @@ class Lifecycle:
     """The last failed probe of a version: its result and the answer."""
     request_errors: Mapping[str, LastFailure] = field(default_factory=dict, init=False)
     """The exception of the last failed request of each Python model, by Triton's log."""
-    succeeded: Mapping[ModelVersion, float] | None = field(default=None, init=False)
+    succeeded: dict[ModelVersion, float] | None = field(default=None, init=False)
     """The versions in Triton's metrics, and when a request of each last succeeded (Unix seconds; 0: not seen)."""
     was_live: bool = field(default=False, init=False)
     has_closed: bool = field(default=False, init=False)
@@ -410,9 +410,10 @@ class BackendFailures:
         families = exposition.families
         worked = self._worked.update(families.get(triton.REQUEST_SUCCESS.name), complete=True)
         before = self._lifecycle.succeeded or {}
-        self._lifecycle.succeeded = {
-            key: now if count else before.get(key, 0.0) for key, count in worked.items()
-        }
+        if before.keys() != self._worked.present:
+            before = {key: before.get(key, 0.0) for key in self._worked.present}
+        self._lifecycle.succeeded = before
+        before.update((key, now) for key, count in worked.items() if count)
         if not families.keys() >= self.observed:
             return
         failed = self._failed.update(families[triton.REQUEST_FAILURE.name], complete=True)

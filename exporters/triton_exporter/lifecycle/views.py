@@ -13,7 +13,7 @@ from triton_exporter.common.moments import rfc3339
 from triton_exporter.common.printable import printable
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import CachedSamples
-from triton_exporter.family import Family
+from triton_exporter.family import Family, Sample, series_once
 from triton_exporter.lifecycle.load_failures import LastFailure, classify
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import NO_API, ModelVersion, Snapshot, what_to_check
@@ -110,7 +110,9 @@ class ModelStates:
 
 
 def _cached_family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
-    return Family(metric, CachedSamples(Family.of(metric, values).samples))
+    return Family(
+        metric, CachedSamples(Sample(series_once(metric, *labels), value) for labels, value in values)
+    )
 
 
 MAX_TEXT = 4000

@@ -15,13 +15,19 @@ from triton_exporter.snapshot import Snapshot
 
 
 def _bodies(rng: random.Random) -> list[bytes]:
-    """Return bodies of three models in which families move, rest, fall, appear, go, break and come again."""
+    """Return bodies of three models in which families move, rest, fall, appear, go, break and come again.
+
+    In some bodies the numbers of one model move and those of the others rest.
+    """
     moments = [exposition(3, moment).split(b"# HELP ") for moment in range(4)]
-    at = [0] * len(moments[0])
+    at = [[0] * len(moments[0]) for _ in range(3)]  # of each model
     bodies = []
     for _ in range(40):
-        at = [min(3, max(0, each + rng.choice((0, 0, 0, 0, 1, 1, -1)))) for each in at]
-        parts = [moments[moment][place] for place, moment in enumerate(at)]
+        moving = rng.choice(([0], [1], [0, 1, 2], [0, 1, 2]))
+        steps = [rng.choice((0, 0, 0, 0, 1, 1, -1)) for _ in moments[0]]
+        for model in moving:
+            at[model] = [min(3, max(0, each + step)) for each, step in zip(at[model], steps, strict=True)]
+        parts = [_mixed([moments[of[place]][place] for of in at]) for place in range(len(moments[0]))]
         if rng.random() < 0.2:
             del parts[rng.randrange(1, len(parts))]
         body = b"# HELP ".join(parts)
@@ -31,6 +37,15 @@ def _bodies(rng: random.Random) -> list[bytes]:
             body = b"".join(lines)
         bodies += [body] * rng.choice((1, 1, 2, 3))
     return bodies
+
+
+def _mixed(blocks: list[bytes]) -> bytes:
+    """Return one family, with the lines of each model from the block of its number; other lines are in all of them."""
+    lines = zip(*(block.splitlines(keepends=True) for block in blocks), strict=True)
+    return b"".join(
+        next((line for number, line in enumerate(each) if b'"model_%d"' % number in line), each[0])
+        for each in lines
+    )
 
 
 @pytest.mark.parametrize("seed", range(25))

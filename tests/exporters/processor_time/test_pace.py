@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from triton_exporter.processor_time import TRITON_PART, Pace
+from triton_exporter.processor_time import SAMPLING_PART, TRITON_PART, Pace
 
 
 def spent(
@@ -98,3 +98,12 @@ def test_an_idle_triton_is_read_twice_a_second() -> None:
         interval(111.0, moved=False),
         interval(111.5, moved=True),
     ]
+
+
+def test_readings_of_an_idle_triton_take_a_quarter_of_the_budget() -> None:
+    """With a thousand models a reading costs so much that twice a second would be more."""
+    pace = Pace(budget=0.02)
+    for now in (100.0, 111.0):
+        pace.note_reading(0.01, 0.0, now, moved=now == 100.0)
+
+    assert pytest.approx(0.01 * (1 + TRITON_PART) / (SAMPLING_PART * 0.02 / 4)) == pace.next_interval()

@@ -104,6 +104,11 @@ class Decomposition:
         """Number of intervals that are stored."""
         return len(self._rows) // _WIDTH
 
+    @property
+    def has_enough(self) -> bool:
+        """True if there are as many intervals as an estimate needs."""
+        return self.interval_count >= MIN_INTERVALS
+
     def fit(self) -> None:
         """Estimate again from the stored intervals."""
         with self._lock:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from triton_exporter.distribution.buckets import Buckets, Signal
-from triton_exporter.distribution.estimate.decomposition import Decomposition
-from triton_exporter.distribution.estimate.fit import MIN_INTERVALS
 from triton_exporter.processor_time import CoreBudget
 from triton_exporter.snapshot import ModelVersion
+
+if TYPE_CHECKING:
+    from triton_exporter.distribution.estimate.decomposition import Decomposition
 
 MAX_DECOMPOSED = 100
 """Histograms decomposed at once, the busiest first come; some 0.3 MB each. The others stay with the mean."""
@@ -61,6 +62,9 @@ class Estimator:
         with self._lock:
             decomposition = self._decompositions.get(key)
             if decomposition is None and needed and self._has_capacity(now):
+                # Imported here: numpy takes 17 MiB, and hundreds of models are read too seldom to be decomposed.
+                from triton_exporter.distribution.estimate.decomposition import Decomposition
+
                 decomposition = self._decompositions[key] = Decomposition()
             if decomposition is not None and needed:
                 self._used[key] = now
@@ -95,7 +99,7 @@ class Estimator:
                 grown = decomposition.undecided - undecided
                 part = grown / max(decomposition.interval_count, 1)
                 is_old = grown > 0 and now - at >= REFRESH_SECONDS
-                if decomposition.interval_count >= MIN_INTERVALS and (part > _GROWN or is_old):
+                if decomposition.has_enough and (part > _GROWN or is_old):
                     due[key] = part
         return sorted(due, key=due.__getitem__, reverse=True)
 
