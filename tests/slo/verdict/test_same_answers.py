@@ -166,6 +166,9 @@ def test_all_have_the_same_answers_when_a_month_begins(
             page = requests.get(f"{url}/?at={at}", timeout=10).text
             api = requests.get(f"{url}/api/status?at={at}", timeout=10).json()
             answer = requests.get(f"{url}/objective?slo=month&model=m&version=1&at={at}", timeout=10)
+            drawn = requests.get(
+                f"{url}/api/objective?slo=month&model=m&version=1&at={at}", timeout=10
+            ).json()
 
             assert status == api
             assert [row["state"]] == web_fleet.states(page)
@@ -175,6 +178,7 @@ def test_all_have_the_same_answers_when_a_month_begins(
             assert f"budget left: {words}" in judgement["reason"]
             assert words in page
             assert words in answer.text
+            assert {None} == set(drawn["charts"][0]["curves"][0]["values"])
             assert pytest.approx(1 - FAILING, abs=1e-4) == row["sli"]
             assert row["budget_left"] is None
         report = printed(

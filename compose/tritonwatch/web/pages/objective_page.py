@@ -111,15 +111,16 @@ class _ObjectivePage:
         budget = self.answers.budget.value
         left = budget.axis.values(budget.named(names.PERIOD_BUDGET_REMAINING))
         bands, marks = self.answers.states.value.bands(), self.marks
+        unknown = row.budget_not_known_yet
         return [
             Chart(
                 "budget",
-                "Error budget over the period",
+                "Error budget over the period" + (f": {unknown}" if unknown else ""),
                 "share",
                 budget.axis.times,
                 (
                     # The last point is the number on the page.
-                    Curve("budget left", (*left[:-1], row.budget_left)),
+                    Curve("budget left", (None,) * len(left) if unknown else (*left[:-1], row.budget_left)),
                     Curve("even pace", _even_pace(budget.axis, row, self.period), dashed=True),
                 ),
             ),

@@ -229,7 +229,7 @@ def _state_counts(lines: Sequence[OverviewLine]) -> list[tuple[str, int]]:
 def _with_sparkline(line: OverviewLine, past: Series | None) -> OverviewLine:
     """Draw the past budget; its last point is the budget that the row shows."""
     points = [] if past is None else list(zip(past.times, past.values, strict=True))
-    if not points or line.row.budget_left is None:
+    if not points or line.row.budget_left is None or line.row.budget_not_known_yet:
         return line
     first, last = points[0][0], points[-1][0]
     step = (last - first) / (len(points) - 1) if len(points) > 1 else 1.0
