@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -163,6 +164,8 @@ def _moment_of(request: Request) -> Mapping[str, Any]:
     return {
         "at": "" if at is None else request.query_params[urls.TIME],
         "moment": "" if at is None else utc_text(at),
+        # As a browser's picker has it, which knows no zone and no seconds.
+        "moment_picked": "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}",
         "now_url": urls.address(request.url.path, other),
         "other_parameters": tuple(other.items()),
     }

@@ -115,6 +115,22 @@ def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
         assert "ascending" == page.locator("th[aria-sort]").get_attribute("aria-sort")
 
 
+def test_a_moment_is_picked_in_utc(browser: Browser, site: str) -> None:
+    """The browser's own picker, whatever its zone; the page shows that moment, and the picker keeps it."""
+    with page_on(browser) as shown:
+        page = shown.open(site + "/")
+        picker = page.get_by_label("State at (UTC)")
+        picker.fill("2026-05-01T09:30")
+        page.get_by_role("button", name="Go").click()
+        page.wait_for_url("**at=2026-05-01T09%3A30")
+
+        assert "This is the state at 2026-05-01 09:30:00 UTC, not now." in page.locator("main").inner_text()
+        assert "2026-05-01T09:30" == picker.input_value()
+        page.goto(f"{site}/?at=1777627805")  # five seconds after: a link from elsewhere
+        assert "2026-05-01T09:30" == picker.input_value()
+        assert picker.evaluate("field => field.checkValidity()")
+
+
 LONG = "m" * 500
 
 
