@@ -18,7 +18,7 @@ from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
@@ -307,6 +307,56 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
     assert "99 % of requests without an error over 30d" == facts["Objective"]
     assert "error in the model 100%" == facts["Causes"]
     assert "The model's own code fails" in known.first_step
+
+
+@pytest.mark.parametrize(
+    ("requests", "present"), [(8, "now 0 % (0 of 2,400 in 5 min)"), (0, "no requests in the last 5 min")]
+)
+def test_a_title_says_that_the_fault_is_over(tmp_path: Path, requests: float, present: str) -> None:
+    """The alert looks back for hours: what failed then is past, and the title has the rate of the last minutes."""
+    now = time.time() // STEP * STEP
+    times = [now - 2 * HOURS + at for at in range(0, int(2 * HOURS) + 300, STEP)]
+    own = group_labels("errors", "ranker", "3")
+    over = now - 900
+    series = [
+        *recorded_group(own, times, target=0.99, since=times[0], burn=0.0 if requests else None),
+        *recorded_group(
+            own,
+            times,
+            events=(lambda at: 0.4 if at < over else 0.0, lambda at: 8 if at < over else requests),
+        ),
+    ]
+    incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
+    lead = incident.members["a"].model_copy(
+        update={"annotations": {"summary": "ranker version 3: 1.7% of requests failed in the last 6h"}}
+    )
+    incident = incident.model_copy(update={"members": {"a": lead}})
+    seen = "ranker: 5 % of requests fail (120 of 2,400 in 5 min), target 1 %"
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        ask = from_prometheus(Prometheus(Access(url)))
+        first = ask(incident)
+        known = ask(incident.model_copy(update={"evidence": Evidence(title=seen, at=now)}))
+        again = ask(incident.model_copy(update={"evidence": Evidence(title=known.title, at=now)}))
+
+    assert f"ranker version 3: 1.7% of requests failed in the last 6h; {present}" == first.title
+    assert f"ranker: 5 % of requests failed, target 1 %; {present}" == known.title == again.title
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_model_that_was_removed_was_not_ready(tmp_path: Path, live: bool) -> None:
+    """No longer in --expect and in the repository: the alert looks back for an hour. A dead server says nothing."""
+    now = time.time() // STEP * STEP
+    exporter = {"job": "tritonwatch", "instance": "a"}
+    series = [
+        (str(state.MODEL_READY), {**exporter, "model": "broken"}, flat(now, 0.0, -3600, -900)),
+        (str(state.SERVER_LIVE), exporter, flat(now, float(live), -3600, 300)),
+    ]
+    incident = about(now, slo="readiness", indicator="readiness", model="broken")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+
+    assert ("broken was not ready; no server lists or expects it any more" if live else None) == known.title
+    assert live == known.first_step.startswith("If the model was removed on purpose, do nothing")
 
 
 @pytest.mark.parametrize(

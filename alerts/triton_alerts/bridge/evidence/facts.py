@@ -262,12 +262,14 @@ def objective_budget(prometheus: Prometheus) -> Source:
         if member is None:
             prometheus.instant("vector(1)")  # only whether it answers
             return SourceFacts()
-        return _budget_facts(prometheus, member).and_newer(_not_ready(prometheus, member))
+        return _budget_facts(prometheus, member, incident.source_facts.title or "").and_newer(
+            _not_ready(prometheus, member)
+        )
 
     return ask
 
 
-def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
+def _budget_facts(prometheus: Prometheus, member: Member, title_before: str) -> SourceFacts:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
 
@@ -282,8 +284,12 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
     age, title = _age(prometheus, where), None
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
+    counted = None if indicator.counts_time else _failed_now(prometheus, where)
+    failed, total = counted or (0, 0)
+    was = _past_title(member, indicator, threshold, title_before)
+    if counted and not total and age >= _NOW_SECONDS:
+        title = f"{was}; no requests in the last 5 min"
     if burn is not None:
-        failed, total = (0, 0) if indicator.counts_time else _failed_now(prometheus, where)
         if total and target is not None:  # of one moment: what was recorded may be of another
             burn = failed / total / error_budget(target)
         words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
@@ -291,19 +297,17 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
             estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
             about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
             seconds = min(age, _NOW_SECONDS)
-            model, title = member.labels.get("model"), ""
-            if model and target is not None and failed / total > error_budget(target):
-                what = indicator.failing_words.format(
-                    _time(threshold) if threshold is not None else member.labels.get(names.SLO)
-                )
-                counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
-                time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+            model, share = member.labels.get("model"), failed / total
+            counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
+            time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+            if model and target is not None and share > error_budget(target):
+                what = _failing(member, indicator, threshold)
                 title = (
-                    f"{model}: {about}{_percent(failed / total)} of {what} ({counts} in {time}), "
+                    f"{model}: {about}{_percent(share)} of {what} ({counts} in {time}), "
                     f"target {_percent(error_budget(target))}"
                 )
             else:
-                words += f" ({about}{failed:,.0f} of {total:,.0f} failed in {in_words(seconds)})"
+                title = f"{was}; now {about}{_percent(share)} ({counts} in {time})"
         facts.append((BURN_RATE, words))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
@@ -324,6 +328,24 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
     return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step, title=title)
+
+
+def _failing(
+    member: Member, indicator: type[Indicator], threshold: float | None, *, past: bool = False
+) -> str:
+    words = indicator.failed_words if past else indicator.failing_words
+    return words.format(_time(threshold) if threshold is not None else member.labels.get(names.SLO))
+
+
+def _past_title(
+    member: Member, indicator: type[Indicator], threshold: float | None, title_before: str
+) -> str:
+    """Return what was wrong: the last title of this objective without its counts, else what the alert says."""
+    before, _, _ = title_before.partition(";")
+    fail, failed = (_failing(member, indicator, threshold, past=past) for past in (False, True))
+    if before.startswith(f"{member.labels.get('model')}: ") and (fail in before or failed in before):
+        return re.sub(r" \([^)]*\)", "", before).replace(failed, fail).replace(fail, failed)
+    return member.annotations.get("summary") or member.name
 
 
 _NOW_SECONDS = 300.0
@@ -351,7 +373,9 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
         if where.parts
         else []
     )
-    if not ready or (any(ready) and member.labels.get(names.INDICATOR) != Readiness.name()):
+    if not ready:
+        return _removed(prometheus, member) if where.parts else SourceFacts()
+    if any(ready) and member.labels.get(names.INDICATOR) != Readiness.name():
         return SourceFacts()
     model = member.labels["model"]
     if all(ready):
@@ -366,8 +390,24 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
     return SourceFacts(title=title, first_step=step)
 
 
-def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int]:
-    """Return how many events of the last minutes failed, and all; of several groups, where most did."""
+def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
+    """Return what to say where the servers that had the model are live, and none lists it or expects it."""
+    seen = f"max by (instance) (last_over_time({state.MODEL_READY}{matchers_of(member, 'model')}[2h]))"
+    live = f"max by (instance) ({state.SERVER_LIVE}) == 1"
+    had = {sample.labels.get("instance") for sample in prometheus.instant(seen)}
+    if not had or had - {sample.labels.get("instance") for sample in prometheus.instant(live)}:
+        return SourceFacts()
+    about_this = member.labels.get(names.INDICATOR) == Readiness.name()
+    title = f"{member.labels['model']} was not ready; no server lists or expects it any more"
+    step = "If the model was removed on purpose, do nothing: the alert ends within the hour. If not, load it again."
+    return SourceFacts(title=title if about_this else None, first_step=step)
+
+
+def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int] | None:
+    """Return how many events of the last minutes failed, and all; of several groups, where most did.
+
+    None where they are not counted.
+    """
     counter = f"{names.COUNTER}{where}"
     # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
     grown = prometheus.instant(f"({counter} - {counter} offset 5m >= 0) or increase({counter}[5m])")
@@ -377,7 +417,7 @@ def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int]:
         group[sample.labels.get(names.EVENT, "")] = round(sample.value)
     return max(
         ((each.get(names.ERROR, 0), each.get(names.TOTAL, 0)) for each in counts.values()),
-        default=(0, 0),
+        default=None,
     )
 
 
