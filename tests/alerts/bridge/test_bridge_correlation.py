@@ -293,6 +293,42 @@ def test_a_worse_alert_that_joins_takes_over_the_message(bridge: Bridge) -> None
     assert "Add." not in root.shown
 
 
+@pytest.mark.parametrize(
+    ("not_served", "resolved", "title", "closed"),
+    [
+        ("no server has broken ready", *3 * ("⚪ Ended, not confirmed",)),
+        ("", "🟢 resolved", "🟢 Resolved", "🟢 *Recovered*"),
+        (None, "🟢 resolved", "🟢 Resolved", "🟢 *Recovered*"),
+    ],
+)
+def test_the_end_of_an_alert_is_not_green_while_nothing_serves_its_model(
+    bridge: Bridge, not_served: str | None, resolved: str, title: str, closed: str
+) -> None:
+    """The queue's alert ends because its server is dead: nobody asks it any more."""
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(not_served=not_served)})
+    bridge.fire(QUEUE, DOWN)
+    enrich(bridge.clock())
+    bridge.send()
+    bridge.clock.now += 60
+    bridge.fire(DOWN, ended=(QUEUE,), start=-60)
+    bridge.send()
+    between = bridge.workspace.roots()[0].shown
+    bridge.clock.now += 60
+    bridge.fire(ended=(DOWN, QUEUE), start=-120)
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+    first, last = bridge.workspace.thread(root)
+
+    assert all(
+        words in text for words, text in ((resolved, first.text), (title, root.text), (closed, last.text))
+    )
+    assert bool(not_served) == ("*Resolved*" not in between)
+    if not_served:
+        assert all(not_served in text and "🟢" not in text for text in (first.text, root.text, last.text))
+
+
 def test_the_alerts_that_lead_exist() -> None:
     """A renamed alert would no longer lead, nor be explained by the load that failed."""
     alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}

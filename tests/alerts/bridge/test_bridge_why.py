@@ -80,8 +80,13 @@ def made(now: float) -> Iterator[Series]:
     for instance, version, value in (("a", "2", 0), ("a", "3", 0), ("b", "2", 1), ("c", "2", 1)):
         labels = {"instance": instance, "model": "ranker", "version": version}
         yield state.MODEL_READY.name, labels, flat(now, value)
+    for model, end in (("dead", 0.0), ("gone", -900.0)):
+        labels = {"instance": "a", "model": model, "version": "1"}
+        yield state.MODEL_READY.name, labels, flat(now, 0, end=end)
     for instance in "ab":
         yield state.SERVER_LIVE.name, {"job": "pods", "instance": instance}, flat(now, 0)
+    yield state.SERVER_LIVE.name, {"job": "one", "instance": "c"}, flat(now, 1)
+    yield state.SERVER_LIVE.name, {"job": "one", "instance": "removed"}, flat(now, 0, end=-900.0)
     yield from gpus(now)
 
 
@@ -360,29 +365,36 @@ def test_a_model_that_was_removed_was_not_ready(tmp_path: Path, live: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("labels", "facts", "not_ready"),
+    ("labels", "facts", "not_ready", "not_served"),
     [
-        ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
-        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1),
-        ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
-        ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
-        ({"model": "unknown"}, {}, None),
-        ({"instance": "a"}, {}, None),
-        ({"alertname": "TritonAllServersDown", "job": "pods"}, {"Servers": "2 of 2 down: a, b"}, None),
+        ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
+        # Another version serves.
+        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1, ""),
+        ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
+        ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
+        ({"model": "dead"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1, "no server has dead ready"),
+        ({"model": "gone"}, {}, None, "no server reports gone any more"),
+        ({"model": "unknown"}, {}, None, None),
+        ({"instance": "a"}, {"Servers": "2 of 3 down: a, b"}, None, "a does not answer"),
+        ({"instance": "c"}, {}, None, ""),
+        ({"instance": "removed"}, {}, None, "nothing reports on removed any more"),
+        ({"instance": "prometheus:9090"}, {}, None, ""),
+        ({"alertname": "TritonAllServersDown", "job": "pods"}, {"Servers": "2 of 2 down: a, b"}, None, None),
     ],
 )
-def test_an_alert_about_a_model_shows_where_the_model_is_ready(
+def test_an_alert_shows_where_its_model_is_ready_or_which_servers_are_down(
     made_prometheus: tuple[Prometheus, float],
     labels: dict[str, str],
     facts: dict[str, str],
     not_ready: int | None,
+    not_served: str | None,
 ) -> None:
-    """On-call needs the server with the failure, and whether another server serves the model meanwhile."""
+    """On-call needs the server with the failure, whether others serve meanwhile, and whether an end is a recovery."""
     prometheus, now = made_prometheus
 
     known = serving(prometheus)(about(now, **labels))
 
-    assert (facts, not_ready) == (dict(known.facts), known.servers_not_ready)
+    assert (facts, not_ready, not_served) == (dict(known.facts), known.servers_not_ready, known.not_served)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def _filter(matchers: Iterable[Matcher]) -> str:
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
 RESOLVED = "🟢"
 NOT_CONFIRMED = "⚪ Ended, not confirmed"
-"""Alertmanager ends the alerts that a dead Prometheus sends no more, whether or not their cause has ended."""
+"""An alert also ends where nothing is measured any more: Prometheus is dead, or the server is."""
 WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
 
 
@@ -191,7 +191,7 @@ def headline(incident: Incident, *, state: bool = True) -> str:
     if not state:
         return title
     if not incident.open:
-        return f"{NOT_CONFIRMED if _silence_of_prometheus(incident) else f'{RESOLVED} Resolved'}: {title}"
+        return f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: {title}"
     dot = DOT[incident.severity]
     if incident.silenced:
         return f"{dot}🔕 {title}"
@@ -209,9 +209,9 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
     names = _alert_names(event)
     by = person(event.by) if event.by else ""
     tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
-    silence = _silence_of_prometheus(incident)
-    if silence and event.kind in ("resolved", "passed"):
-        return f"{NOT_CONFIRMED}{tier}: {names}. {silence}"
+    doubt = _not_confirmed(incident)
+    if doubt and event.kind in ("resolved", "passed"):
+        return f"{NOT_CONFIRMED}{tier}: {names}. {doubt}"
     return {
         "fired": f"also firing{tier}: {names}",
         "resolved": f"{RESOLVED} resolved{tier}: {names}",
@@ -245,8 +245,8 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     """Return the line about recovery: all alerts have resolved, or the model is ready on all its servers."""
     lasted = in_words(incident.ended_at - incident.since)
     thing = thing_of(incident.lead)
-    if silence := _silence_of_prometheus(incident):
-        line = f"{NOT_CONFIRMED}: {silence}."
+    if doubt := _not_confirmed(incident):
+        line = f"{NOT_CONFIRMED}: {doubt}."
     else:
         line = f"{RESOLVED} *Recovered* after {lasted}: " + (
             f"{code(thing, 120)} is ready on all its servers."
@@ -261,10 +261,14 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     return line
 
 
-def _silence_of_prometheus(incident: Incident) -> str:
-    """Return since when Prometheus does not answer the bridge; empty where it does, or is not asked."""
-    since = incident.evidence and incident.evidence.prometheus_silent_since
-    return f"Prometheus does not answer since {datetime.fromtimestamp(since, UTC):%H:%M} UTC" if since else ""
+def _not_confirmed(incident: Incident) -> str:
+    """Return why the end of an alert is no recovery: nothing serves, or Prometheus does not answer; else nothing."""
+    if incident.evidence is None:
+        return ""
+    since = incident.evidence.prometheus_silent_since
+    if since:
+        return f"Prometheus does not answer since {datetime.fromtimestamp(since, UTC):%H:%M} UTC"
+    return prose(incident.evidence.not_served or "", 300)
 
 
 def _serves_again(incident: Incident) -> bool:
@@ -432,9 +436,9 @@ def _state_line(incident: Incident, now: float) -> str:
         lasted = in_words(incident.ended_at - incident.since)
         when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at)}: *{lasted}*"
     parts = [when, WORD[incident.severity], *_acknowledged(incident)]
-    silence = _silence_of_prometheus(incident)
-    if not incident.open and silence:
-        parts.append(silence)
+    doubt = _not_confirmed(incident)
+    if not incident.open and doubt:
+        parts.append(doubt)
     ended = len(incident.members) - len(incident.firing)
     if incident.open and ended:
         parts.append(f"{len(incident.firing)} firing, {ended} resolved")
@@ -454,7 +458,7 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     if ended := _ended(incident):
-        facts.append(("Resolved", _listed(ended)))
+        facts.append(("Ended, not confirmed" if _not_confirmed(incident) else "Resolved", _listed(ended)))
     narrow = ((name, value) for name, value in _shown_facts(incident).items() if name not in WIDE_FACTS)
     facts += [(prose(name, 60), prose(value, 300)) for name, value in narrow]
     if len(facts) > _MAX_FIELDS:

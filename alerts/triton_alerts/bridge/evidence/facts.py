@@ -445,28 +445,50 @@ def servers(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
-        if not (member.labels.get("model") or member.labels.get("instance")):
-            live = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
-            down = sorted(sample.labels.get("instance", "?") for sample in live if not sample.value)
-            words = f"{len(down)} of {len(live)} down: {listed(down, _SERVERS_NAMED)}"
-            return SourceFacts(facts=((SERVERS, words),) if down else ())
-        if not member.labels.get("model"):
-            return SourceFacts()
-        ready = {
-            sample.labels.get("instance", "?"): sample.value > 0
-            for sample in prometheus.instant(_readiness_query(member))
-        }
-        if not ready:
-            return SourceFacts()
-        not_ready = sum(not good for good in ready.values())
-        return SourceFacts(facts=((SERVERS, ready_text(ready)),), servers_not_ready=not_ready)
+        return _serving(prometheus, member) if member.labels.get("model") else _live(prometheus, member)
 
     return ask
 
 
-def _readiness_query(member: Member) -> str:
-    """Return whether each server has the model ready, in the version that the alert names or any."""
-    return f"max by (instance) ({state.MODEL_READY}{matchers_of(member, 'model', 'version')})"
+def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
+    def ready_by(*labels: str, over: str = "{}") -> dict[str, bool]:
+        series = over.format(f"{state.MODEL_READY}{matchers_of(member, *labels)}")
+        found = prometheus.instant(f"max by (instance) ({series})")
+        return {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+
+    model = member.labels["model"]
+    ready, of_all_versions = ready_by("model", "version"), ready_by("model")
+    if not of_all_versions:
+        # Where only Triton's metrics are read, there never is one.
+        vanished = ready_by("model", over="last_over_time({}[1h])")
+        return SourceFacts(not_served=f"no server reports {model} any more" if vanished else None)
+    not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
+    if not ready:
+        return SourceFacts(not_served=not_served)
+    not_ready = sum(not good for good in ready.values())
+    facts = ((SERVERS, ready_text(ready)),)
+    return SourceFacts(facts=facts, servers_not_ready=not_ready, not_served=not_served)
+
+
+def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
+    """Return which of the servers are down, for an alert about a server or a job."""
+    found = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
+    live = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+    down = sorted(name for name, good in live.items() if not good)
+    words = f"{len(down)} of {len(live)} down: {listed(down, _SERVERS_NAMED)}"
+    facts = ((SERVERS, words),) if down else ()
+    instance = member.labels.get("instance")
+    if not instance:
+        return SourceFacts(facts=facts)
+    if instance not in live:
+        before = prometheus.instant(
+            f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
+        )
+        vanished = any(not sample.value for sample in before)
+        return SourceFacts(not_served=f"nothing reports on {instance} any more" if vanished else "")
+    if instance not in down:
+        return SourceFacts(not_served="")
+    return SourceFacts(facts=facts, not_served=f"{instance} does not answer")
 
 
 def ready_text(ready: dict[str, bool]) -> str:

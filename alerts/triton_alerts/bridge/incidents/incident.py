@@ -192,6 +192,8 @@ class SourceFacts(BaseModel, frozen=True):
     title: str | None = None
     """What is wrong with the objective, in plain numbers; empty: nothing is wrong at this moment; None: not known."""
     servers_not_ready: int | None = None
+    not_served: str | None = None
+    """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
         """Return all that is known; of what both know, the newer."""
@@ -204,6 +206,7 @@ class SourceFacts(BaseModel, frozen=True):
             first_step=newer.first_step or self.first_step,
             title=self.title if newer.title is None else newer.title,
             servers_not_ready=known,
+            not_served=self.not_served if newer.not_served is None else newer.not_served,
         )
 
 
