@@ -208,7 +208,7 @@ def _configuration(
     yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
     yield processes.MODEL_PSS.name, labels, _gauge(900e6)
     of_model = {name: value for name, value in labels.items() if name != "version"}
-    for part in processes.RELOAD_PARTS:
+    for part in processes.RELOAD_PARTS if model.version == "1" else ():  # once a model, not once a version
         yield processes.RELOAD_GROWTH.name, {**of_model, "part": part}, _gauge(3e6)
     yield (
         models.BUSY_SECONDS.name,

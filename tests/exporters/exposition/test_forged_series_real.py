@@ -64,7 +64,11 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
 
 def test_every_name_that_the_rules_record_is_reserved() -> None:
     """What a rule records can never come from a model."""
-    recorded = [text for text in vars(names).values() if isinstance(text, str) and ":" in text.strip(":")]
+    recorded = [
+        text
+        for text in vars(names).values()
+        if isinstance(text, str) and ":" in text.strip(":") and "//" not in text
+    ]
 
     assert len(recorded) > 10
     assert [] == [name for name in recorded if " " not in name and not is_reserved(name)]
