@@ -1,22 +1,22 @@
 """Ask Triton over HTTP, reading only, never longer than a deadline and never more than a limit.
 
-Its own reader of HTTP/1.1 rather than requests or http.client: the deadline must be total, for a server that sends a
-byte a second keeps every per-read timeout alive for ever; and an idle exporter does little else than ask, each second,
-which costs a third of what it costs with theirs.
+The standard library's client is used rather than requests because its deadline must be total: a server that
+sends a byte a second keeps every per-read timeout alive for ever.
 Paths of Triton's API: https://github.com/triton-inference-server/server/tree/main/docs/protocol
 """
 
 from __future__ import annotations
 
+import http.client
 import math
 import re
 import socket
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from triton_exporter.common.problem import ProblemsError
@@ -140,14 +140,26 @@ class Client:
         return self._request_once(method, path, body, deadline)
 
     def _request_once(self, method: str, path: str, body: bytes | None, deadline: float) -> Answer:
+        connection = self._connection
+        if connection is None:
+            parts = urlsplit(self.base_url)
+            secure = parts.scheme == "https"
+            try:
+                context = self.tls() if secure else None
+            except ProblemsError as error:
+                raise FetchError("tls", str(error)) from error
+            port = parts.port or (443 if secure else 80)
+            connection = self._connection = _Connection(parts.hostname or "", port, context)
+        connection.deadline = deadline
         keep = False
         try:
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = _Connection(self.base_url, self.headers, self.tls, deadline)
-            answer, keep = connection.ask(method, path, body, deadline, self.limits.max_body_bytes)
-        except ProblemsError as error:
-            raise FetchError("tls", str(error)) from error
+            headers = {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
+            connection.request(method, urlsplit(self.base_url).path + path, body, headers)
+            # A connection that is not reused hands its socket to the response, which must be closed too: a
+            # peer that keeps sending would else keep it open as long as the error is referenced.
+            with connection.getresponse() as response:
+                answer = Answer(response.status, _read_body(response, self.limits.max_body_bytes))
+                keep = not response.will_close
         except TimeoutError as error:
             raise FetchError("timeout", "no answer in time") from error
         except ssl.SSLError as error:
@@ -160,12 +172,42 @@ class Client:
             raise FetchError("bad_response", f"the connection ended: {error}") from error
         except OSError as error:
             raise FetchError("unreachable", str(error)) from error
-        except ValueError as error:
-            raise FetchError("bad_response", str(error)) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise FetchError("bad_response", f"{type(error).__name__}: {error}") from error
         finally:
             if not keep:
                 self.close()
         return answer
+
+
+def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
+    encoding = (response.getheader("Content-Encoding") or "identity").lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise FetchError("bad_response", f"unknown content encoding {encoding[:40]!r}")
+    unpack = None if encoding == "identity" else zlib.decompressobj(wbits=47)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            chunk = response.read1(_CHUNK)
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise FetchError("bad_response", "the answer broke off", b"".join(chunks)) from error
+        if not chunk:
+            break
+        # Never inflate more than is still allowed: 10 MB of zeros pack into 10 kB.
+        if unpack is not None:
+            try:
+                chunk = unpack.decompress(chunk, limit - size + 1)
+            except zlib.error as error:
+                raise FetchError("bad_response", f"broken compression: {error}") from error
+        size += len(chunk)
+        if size > limit:
+            raise FetchError("too_large", f"more than {limit} bytes")
+        chunks.append(chunk)
+    # read1 does not complain about a body shorter than its Content-Length, nor zlib about one that has no end.
+    if response.length or (unpack is not None and chunks and not unpack.eof):
+        raise FetchError("bad_response", "the answer broke off", b"".join(chunks))
+    return b"".join(chunks)
 
 
 class _Deadline:
@@ -187,156 +229,38 @@ class _SecureSocket(_Deadline, ssl.SSLSocket):
     pass
 
 
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: .*)?", re.DOTALL)
-_MAX_LINE_BYTES, _MAX_HEADERS = 64 * 1024, 100
-_BREAK, _BLANK = re.compile(r"[\r\n\0]"), re.compile(r"[\0-\x20\x7f]")
+class _Connection(http.client.HTTPConnection):
+    deadline: float = 0.0
 
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._tls = tls
+        self.opened = time.monotonic()
 
-class _Connection:
-    """An open connection: sends a request and reads its answer, as far as servers of Triton's API and proxies use HTTP/1.1.
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        if self.sock is not None:
+            self._arm()
+        super().request(*args, **kwargs)
 
-    https://www.rfc-editor.org/rfc/rfc9112
-    """
-
-    def __init__(
-        self, base_url: str, headers: Mapping[str, str], tls: Callable[[], ssl.SSLContext], deadline: float
-    ) -> None:
-        parts = urlsplit(base_url)
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        context = tls() if parts.scheme == "https" else None
-        self._path = parts.path
-        named = f"[{host}]" if ":" in host else host.encode("idna").decode()
-        sent = {"host": named if parts.port is None else f"{named}:{port}", "user-agent": "tritonwatch"}
-        sent |= {"accept-encoding": "identity", **{name.lower(): value for name, value in headers.items()}}
-        if any(_BREAK.search(text) for header in sent.items() for text in header):
-            raise ValueError("a header of the request contains a line break")
-        self._headers = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
-        plain = socket.create_connection((host, port), _remaining(deadline))
+    def connect(self) -> None:
+        plain = socket.create_connection((self.host, self.port), _remaining(self.deadline))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket: _PlainSocket | _SecureSocket
-        if context is None:
-            self._socket = _PlainSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        if self._tls is None:
+            self.sock = _PlainSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
         else:
-            context.sslsocket_class = _SecureSocket
-            plain.settimeout(_remaining(deadline))
+            self._tls.sslsocket_class = _SecureSocket
+            plain.settimeout(_remaining(self.deadline))
             try:
-                self._socket = cast(_SecureSocket, context.wrap_socket(plain, server_hostname=host))
+                self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
             except BaseException:
                 plain.close()
                 raise
-        self._file = self._socket.makefile("rb")
-        self.opened = time.monotonic()
+        self._arm()
 
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-        self._socket.close()
-
-    def ask(
-        self, method: str, path: str, body: bytes | None, deadline: float, limit: int
-    ) -> tuple[Answer, bool]:
-        """Send a request; return the answer, and whether the connection can be used again.
-
-        Raises OSError, FetchError, and ValueError over what is not HTTP.
-        """
-        self._socket.deadline = deadline
-        self._socket.settimeout(_remaining(deadline))
-        target = self._path + path
-        if _BLANK.search(target):
-            raise ValueError(f"no request can have the path {target!r}")
-        length = "" if body is None else f"content-length: {len(body)}\r\n"
-        head = f"{method} {target} HTTP/1.1\r\n{self._headers}{length}\r\n"
-        self._socket.sendall(head.encode("latin-1") + (body or b""))
-        status, headers, keep = self._head()
-        while status < 200:  # 1xx comes before the answer
-            status, headers, keep = self._head()
-        if status in (204, 304):
-            pieces: Iterator[bytes] = iter(())
-        elif headers.get("transfer-encoding", "identity").lower() == "chunked":
-            pieces = self._chunks()
-        elif (length := headers.get("content-length", "")).isascii() and length.isdigit():
-            pieces = self._exactly(int(length[:18]))
-        else:
-            pieces, keep = self._until_end(), False
-        return Answer(status, _body(pieces, headers.get("content-encoding", "identity").lower(), limit)), keep
-
-    def _head(self) -> tuple[int, dict[str, str], bool]:
-        """Read status and headers, and whether the connection stays open."""
-        line = self._line(_MAX_LINE_BYTES)
-        match = _STATUS.fullmatch(line)
-        if match is None:
-            raise ValueError(f"no HTTP: {line[:40]!r}")
-        headers: dict[str, str] = {}
-        left = _MAX_HEADERS
-        while line := self._line(_MAX_LINE_BYTES):
-            left -= 1
-            if not left:
-                raise ValueError("the answer has too many headers")
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.strip().lower()] = value.strip()
-        keep = match[1] == b"1" and "close" not in headers.get("connection", "").lower()
-        return int(match[2]), headers, keep
-
-    def _line(self, limit: int) -> bytes:
-        """Read a line, without its end."""
-        line = self._file.readline(limit + 1)
-        if len(line) > limit:
-            raise ValueError("a header of the answer is too long")
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("the server closed it")
-        return line.rstrip(b"\r\n")
-
-    def _exactly(self, size: int) -> Iterator[bytes]:
-        while size > 0:
-            piece = self._file.read1(min(size, _CHUNK))
-            if not piece:
-                raise ConnectionResetError("the server closed it")
-            size -= len(piece)
-            yield piece
-
-    def _until_end(self) -> Iterator[bytes]:
-        while piece := self._file.read1(_CHUNK):
-            yield piece
-
-    def _chunks(self) -> Iterator[bytes]:
-        while size := _chunk_size(self._line(_MAX_LINE_BYTES)):
-            yield from self._exactly(size)
-            if self._line(2):
-                raise ValueError("a chunk of the answer is longer than it says")
-        while self._line(_MAX_LINE_BYTES):
-            pass  # trailers
-
-
-def _chunk_size(line: bytes) -> int:
-    text = line.decode("latin-1").partition(";")[0].strip()
-    if not text.isalnum() or len(text) > 15:
-        raise ValueError(f"{text[:40]!r} is no size of a chunk")
-    return int(text, 16)
-
-
-def _body(pieces: Iterator[bytes], encoding: str, limit: int) -> bytes:
-    """Put the pieces of a body together, unpacked."""
-    if encoding not in ("identity", "gzip", "deflate"):
-        raise FetchError("bad_response", f"unknown content encoding {encoding[:40]!r}")
-    unpack = None if encoding == "identity" else zlib.decompressobj(wbits=47)
-    taken: list[bytes] = []
-    size = 0
-    try:
-        for piece in pieces:
-            # Never inflate more than is still allowed: 10 MB of zeros pack into 10 kB.
-            plain = piece if unpack is None else unpack.decompress(piece, limit - size + 1)
-            size += len(plain)
-            if size > limit:
-                raise FetchError("too_large", f"more than {limit} bytes")
-            taken.append(plain)
-    except zlib.error as error:
-        raise FetchError("bad_response", f"broken compression: {error}") from error
-    except (ValueError, ConnectionError) as error:
-        raise FetchError("bad_response", "the answer broke off", b"".join(taken)) from error
-    # zlib does not complain about a body that has no end.
-    if unpack is not None and taken and not unpack.eof:
-        raise FetchError("bad_response", "the answer broke off", b"".join(taken))
-    return b"".join(taken)
+    def _arm(self) -> None:
+        assert isinstance(self.sock, _PlainSocket | _SecureSocket)
+        self.sock.deadline = self.deadline
+        self.sock.settimeout(_remaining(self.deadline))
 
 
 def _remaining(deadline: float) -> float:
