@@ -87,8 +87,9 @@ and {state.MODEL_NOT_READY_SINCE}""",
         labels=("instance", "model", "version"),
         keep_firing_for="5m",
         # A model that Triton does not list at all has no version.
-        summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} has not been ready "
-        'for {{ $value | printf "%.0f" | humanizeDuration }} on {{ $labels.instance }}',
+        # No duration: an alert that keeps firing, and a message that is not sent again, would keep the number.
+        summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} is still not ready "
+        "on {{ $labels.instance }}",
         description="The server should serve the model. Requests for it fail there.",
         action="Check the state of the model and its reason, in the exporter's /state or in Triton's "
         "repository index.",

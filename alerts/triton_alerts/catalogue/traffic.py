@@ -142,9 +142,10 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         ),
         severity="warning",
         for_="5m",
-        keep_firing_for="1h",
-        summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }}, and the queue grows",
+        keep_firing_for="15m",
+        # Past tense: an alert that keeps firing, and a message that is not sent again, keep the number.
+        summary="The queue of model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} grew to "
+        "{{ $value }} requests",
         description="More requests arrive than the model completes. Waiting time and memory use grow until clients "
         "time out.",
         action="Compare the request rate with yesterday's: is the demand higher, or is execution slower?",
