@@ -100,6 +100,7 @@ def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterato
     yield every(names.OBJECTIVE_RATIO, [0.99] * len(times))
     yield every(names.THRESHOLD_SECONDS, [0.5] * len(times))
     yield every(names.ERROR_BUDGET_RATIO, [0.01] * len(times))
+    yield every(names.COUNTER_SINCE, [times[0]] * len(times))
     for window in ("5m", "1h", "6h", "1d", "3d"):
         burned = mean(round(parse_seconds(window) / STEP))
         yield every(names.sli_error(window), [0.003 + 0.2 * share for share in burned])

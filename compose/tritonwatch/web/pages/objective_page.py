@@ -115,7 +115,7 @@ class _ObjectivePage:
         return [
             Chart(
                 "budget",
-                "Error budget over the period" + (f": {unknown}" if unknown else ""),
+                "Error budget over the period" + (f" ({unknown})" if unknown else ""),
                 "share",
                 budget.axis.times,
                 (
