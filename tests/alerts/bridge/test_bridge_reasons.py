@@ -6,15 +6,16 @@ import json
 import logging
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import bcrypt
 import pytest
 
 from support.bridge import body_of
-from support.loopback import served
+from support.loopback import free_ports, served
 from triton_alerts.bridge.assembly import evidence_sources
+from triton_alerts.bridge.deliver.messages import Style, root
 from triton_alerts.bridge.evidence.facts import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import parse
@@ -121,6 +122,38 @@ def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None
         evidence = evidence_sources(settings_of(words), time.time)["exporter"](incident)
 
     assert {"broken v1": "no such file"} == evidence.reasons
+
+
+def test_the_error_of_a_server_is_named_and_not_lost_to_servers_that_say_nothing(tmp_path: Path) -> None:
+    """Of four Tritons one raises the exception, two do not answer, and one's exporter is gone."""
+    (dead,) = free_ports(1)
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")))
+        store.receive(parse(body_of("broken", {"1": NOW}, {}), "am"), NOW)
+        incident = store.incidents.get(1)
+        assert incident is not None
+
+        def exporter(triton: str, **entry: object) -> str:
+            state = {"triton": {"url": f"http://{triton}"}, "models": [_entry(**entry)]}
+            body = json.dumps(state).encode()
+            handler = routed({"GET /state": lambda _: Response(body)})
+            return stack.enter_context(served(Server("127.0.0.1", 0, handler))).url
+
+        error = {"at": rfc3339(NOW), "text": "KeyError: 'x'"}
+        gone = {"state": "unknown", "reason": "Triton's API does not report it"}
+        exporters = [
+            exporter("a:8000", ready=True, last_request_error=error),
+            exporter("b:8000", **gone),
+            exporter("c:8000", **gone, last_request_error=error),
+            f"http://127.0.0.1:{dead}",
+        ]
+        words = [word for url in exporters for word in ("--exporter", url)]
+        facts = evidence_sources(settings_of(words), time.time)["exporter"](incident)
+    incident = incident.model_copy(update={"evidence": Evidence.of(facts, NOW)})
+
+    assert {f"broken v1 on {server}:8000": "KeyError: 'x'" for server in "ac"} == facts.reasons
+    shown = "\n".join(str(block) for block in root(incident, Style(), NOW).blocks)
+    assert "*Error message* for `broken v1 on a:8000`, `broken v1 on c:8000`" in shown
 
 
 def settings_of(words: list[str]) -> BridgeSettings:

@@ -529,10 +529,13 @@ def _why_blocks(incident: Incident) -> list[Block]:
     cause = causes.brief(incident, lead)
     if cause and cause not in plain(title_of(incident) + f": {cause}", text.MAX_HEADER_LENGTH - 10):
         blocks.append(section(f"*Cause*\n{prose(cause, 600)}"))
-    reasons = incident.source_facts.reasons
+    reasons: dict[str, list[str]] = {}
+    for name, reason in incident.source_facts.reasons.items():
+        reasons.setdefault(reason, []).append(name)
     limit = 2600 // max(1, min(len(reasons), 3))
-    for name, reason in list(reasons.items())[:3]:
-        blocks.append(section(f"*Error message* for {code(name)}\n{code_block(reason, limit)}"))
+    for reason, names in list(reasons.items())[:3]:
+        alike = listed([code(name) for name in names], 3)
+        blocks.append(section(f"*Error message* for {alike}\n{code_block(reason, limit)}"))
     facts = _shown_facts(incident)
     return blocks + [section(f"*{name}*\n{prose(facts[name], 900)}") for name in WIDE_FACTS if name in facts]
 

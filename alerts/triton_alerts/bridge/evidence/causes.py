@@ -74,7 +74,11 @@ def _class_of_reason(incident: Incident, lead: Member) -> str:
 
 
 def _reasons(incident: Incident, lead: Member) -> list[str]:
-    """Return Triton's own words about the model of an alert."""
+    """Return Triton's own words about the model of an alert, of whichever version and server."""
     model = lead.labels.get("model", "")
     reasons = incident.source_facts.reasons if model else {}
-    return [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]
+    return [
+        text
+        for name, text in reasons.items()
+        if name == model or name.startswith((f"{model} v", f"{model} on "))
+    ]

@@ -189,16 +189,40 @@ _GONE = ("missing", "not_loaded", "unloaded")
 
 
 def error_messages(exporters: Sequence[Access]) -> Source:
-    """Return the source of Triton's own words for each model of the incident."""
+    """Return the source of Triton's own words for each model of the incident, by server where there are several.
+
+    Exporters that answer in time are enough: what one knows is not lost because another is down.
+    """
+    pool = ThreadPoolExecutor(max(1, len(exporters)), "state")
 
     def ask(incident: Incident) -> SourceFacts:
         wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
-        reasons: dict[str, str] = {}
-        for access in exporters if wanted else ():
-            reasons.update(reasons_in(_state_page(access), wanted, incident.since - _BEFORE_SECONDS))
+        asked = {access.url: pool.submit(_state_page, access) for access in exporters if wanted}
+        done, late = wait(asked.values(), 0.8 * EVIDENCE_TIMEOUT_SECONDS)
+        for future in late:
+            future.cancel()
+        answers = {
+            url: future.result()
+            for url, future in asked.items()
+            if future in done and future.exception() is None
+        }
+        if asked and not answers:
+            raise next((future.exception() for future in done), None) or TimeoutError("no answer in time")
+        reasons = {
+            f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
+            for url, page in answers.items()
+            for name, reason in reasons_in(page, wanted, incident.since - _BEFORE_SECONDS).items()
+        }
         return SourceFacts(reasons=reasons)
 
     return ask
+
+
+def _server_of(state: Any, exporter: str) -> str:
+    """Return the address of the Triton that a state document is about, without scheme; else the exporter's."""
+    triton = state.get("triton") if isinstance(state, dict) else None
+    url = triton.get("url") if isinstance(triton, dict) else None
+    return str(url or exporter).partition("://")[2].rstrip("/") or exporter
 
 
 def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
