@@ -95,5 +95,7 @@ class Readiness(Indicator):
             f"\n  or {bad}\n  or {called(unkept, 'not_answering')}\n)"
         )
         named = f'label_replace({lost}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
-        each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
-        yield "", f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"
+        # By model, as the objective: the shares of each version would add up to more than the whole.
+        group = ("model",)
+        each = f"sum {by((*group, names.CAUSE))} ({named})"
+        yield "", f"{each}\n/ {on(group)} group_left ()\n(sum {by(group)} ({lost}) > 0)"
