@@ -175,7 +175,10 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     for reason, (meaning, fix) in WRONG_SETTINGS.items():
         if named := ", ".join(_group_title(row) for row in rows if reason in row.unknown_reasons):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to fix this, {fix}")
-    if any(row.state == "burning" and row.budget_left is not None for row in rows):
+    if any(
+        row.state == "burning" and row.budget_left is not None and not row.budget_not_known_yet
+        for row in rows
+    ):
         lines.append("budgets left are up to four minutes older than burn rates")
     return lines + list(_short_history_warning(rows))
 

@@ -351,9 +351,11 @@ def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
 def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the error ratios of all windows and the events per second, under the name `EVENTS`."""
     own = own_matchers(row)
-    # Where counting begins, a rate rises over its whole window: the shortest that has two samples of each counter.
+    # The shortest that has two samples of each counter; before a whole one is counted, a rate would only rise.
     window = max(1, round(max(axis.step, 4 * sources.options.scrape_interval_seconds)))
-    rate = f'label_replace(rate({names.COUNTER}{own}[{window}s]), "__name__", "{EVENTS}", "", "")'
+    counter = f"{names.COUNTER}{own}"
+    rate = f"rate({counter}[{window}s]) and {counter} offset {window}s"
+    rate = f'label_replace({rate}, "__name__", "{EVENTS}", "", "")'
     return _past(sources, axis, [recorded_name(f"{_ERRORS}.+", own), rate])
 
 
