@@ -13,12 +13,12 @@ import pytest
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
-from triton_alerts.bridge.deliver.messages import Style, links
+from triton_alerts.bridge.deliver.messages import Style, links, root
 from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
@@ -345,6 +345,26 @@ def test_a_title_says_that_the_fault_is_over(tmp_path: Path, requests: float, pr
 
     assert f"ranker version 3: 1.7% of requests failed in the last 6h; {present}" == first.title
     assert f"ranker: 5 % of requests failed, target 1 %; {present}" == known.title == again.title
+
+
+def test_an_incident_began_when_the_condition_did_not_when_its_alert_fired(tmp_path: Path) -> None:
+    """A server that died at 14:42:30 was "down since 14:43:47": its alert fires after a minute."""
+    now = time.time() // STEP * STEP
+    alert = {"alertname": "TritonServerDown", "severity": "warning", "instance": "a"}
+    series = [
+        ("ALERTS_FOR_STATE", alert, flat(now, now - 677, -600)),
+        ("ALERTS_FOR_STATE", alert | {"instance": "b"}, flat(now, now - 5000, -600)),
+        ("ALERTS_FOR_STATE", alert | {"alertname": "GpuLost"}, flat(now, now - 5000, -600)),
+    ]
+    incident = about(now, **alert)
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+    incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+    later = incident.model_copy(update={"evidence": Evidence.of(known.and_newer(SourceFacts()), now)})
+
+    assert (now - 677, now - 600) == (incident.since, incident.fired_at)
+    assert now - 677 == later.since
+    assert "(11m 17s) · ticket" in root(incident, Style(), now).text
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -38,13 +38,14 @@ from triton_exporter.catalogue import gpu, state
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
+from triton_exporter.family import escape
 from triton_slo import names
 from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, budget_left, cause_words, not_known_yet
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, Readiness, indicator_class
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, regex_of
 from triton_slo.server_access import Access, session_for
 from triton_slo.sources import ESTIMATING_SOURCES
 from triton_slo.status import since_query
@@ -211,7 +212,7 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         reasons = {
             f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
             for url, page in answers.items()
-            for name, reason in reasons_in(page, wanted, incident.since - _BEFORE_SECONDS).items()
+            for name, reason in reasons_in(page, wanted, incident.fired_at - _BEFORE_SECONDS).items()
         }
         return SourceFacts(reasons=reasons)
 
@@ -279,18 +280,27 @@ def _state_page(access: Access) -> Any:
 
 
 def objective_budget(prometheus: Prometheus) -> Source:
-    """Return the source of target, burn rate, budget left and causes of the objective that an alert is about."""
+    """Return the source of when it began, and of target, burn rate, budget left and causes of the objective that burns."""
 
     def ask(incident: Incident) -> SourceFacts:
+        known = SourceFacts(began=_began(prometheus, incident))
         member = incident.burning
         if member is None:
-            prometheus.instant("vector(1)")  # only whether it answers
-            return SourceFacts()
-        return _budget_facts(prometheus, member, incident.source_facts.title or "").and_newer(
-            _not_ready(prometheus, member)
-        )
+            return known
+        return known.and_newer(
+            _budget_facts(prometheus, member, incident.source_facts.title or "")
+        ).and_newer(_not_ready(prometheus, member))
 
     return ask
+
+
+def _began(prometheus: Prometheus, incident: Incident) -> float | None:
+    """Return when the condition of the first of the incident's alerts became true."""
+    alerts = regex_of(sorted({member.name for member in incident.firing or incident.members.values()}))
+    where = matchers_of(incident.lead, "model" if incident.lead.labels.get("model") else "instance")
+    named = where.also(f'alertname=~"{escape(alerts)}"')
+    found = prometheus.instant(f"min({names.ALERTS}_FOR_STATE{named})")
+    return found[0].value if found else None
 
 
 def _budget_facts(prometheus: Prometheus, member: Member, title_before: str) -> SourceFacts:
@@ -566,11 +576,11 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
         now = float(int(clock()))
         for reach, step in _CHANGE_RANGES:
             # In whole steps before now: the newest change may be seconds old.
-            steps = (now - min(incident.since, now) + reach) // step + 1
+            steps = (now - min(incident.fired_at, now) + reach) // step + 1
             start = max(now % step, now - steps * step)
             series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
-                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, incident.since)),))
+                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, incident.fired_at)),))
         return SourceFacts()
 
     return ask

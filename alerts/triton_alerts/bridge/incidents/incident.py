@@ -194,6 +194,8 @@ class SourceFacts(BaseModel, frozen=True):
     servers_not_ready: int | None = None
     not_served: str | None = None
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
+    began: float | None = None
+    """Time at which the condition of the first alert became true: an alert fires only after its `for`."""
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
         """Return all that is known; of what both know, the newer."""
@@ -207,6 +209,7 @@ class SourceFacts(BaseModel, frozen=True):
             title=self.title if newer.title is None else newer.title,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
+            began=min((at for at in (self.began, newer.began) if at is not None), default=None),
         )
 
 
@@ -351,6 +354,12 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
 
     @property
     def since(self) -> float:
+        """When it began: when the condition of the first alert became true, else when it fired."""
+        began = self.source_facts.began
+        return self.fired_at if began is None else min(began, self.fired_at)
+
+    @property
+    def fired_at(self) -> float:
         """Start of the first of the incident's alerts."""
         starts = [member.starts_at for member in self.members.values()]
         return min(starts if self.earliest is None else [self.earliest, *starts])

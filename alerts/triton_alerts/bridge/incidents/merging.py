@@ -176,8 +176,8 @@ def _merge_into(
     unreported = [(alert, _UNSEEN) for alert in unseen.values()]
     unreported += [(member, _SIBLING) for member in siblings]
     fired, resolved = ([member for member in some if member not in siblings] for some in (fired, resolved))
-    if current.members and merged.since > current.since:
-        merged = merged.model_copy(update={"earliest": current.since})
+    if current.members and merged.fired_at > current.fired_at:
+        merged = merged.model_copy(update={"earliest": current.fired_at})
     merged = record_severity(current, merged, now)
     events = _thread_events(current, merged, fired, resolved, now)
     changed = bool(events) or merged != current
