@@ -293,6 +293,27 @@ def test_a_worse_alert_that_joins_takes_over_the_message(bridge: Bridge) -> None
     assert "Add." not in root.shown
 
 
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_page_that_nothing_serves_calls_again_unless_somebody_works_on_it(
+    bridge: Bridge, acknowledged: bool
+) -> None:
+    """A line in the thread of a page about a queue is read by nobody."""
+    bridge.fire(QUEUE)
+    if acknowledged:
+        taken = {"acknowledged": Mark(by="U0ANA", at=bridge.clock())}
+        bridge.store.change(1, lambda before: (before.model_copy(update=taken), ()))
+    bridge.send()
+    bridge.clock.now += 60
+    for joining in (BURN, DOWN):
+        bridge.fire(joining)
+        bridge.send()
+    (root,) = bridge.workspace.roots()
+
+    expected = ["fired", "fired", "fired"] if acknowledged else ["fired", "raised", "fired"]
+    assert expected == bridge.kinds(1)
+    assert [not acknowledged, False] == [reply.broadcast for reply in bridge.workspace.thread(root)]
+
+
 @pytest.mark.parametrize(
     ("not_served", "resolved", "title", "closed"),
     [

@@ -417,7 +417,11 @@ def _rank(member: Member) -> tuple[bool, bool, int, float]:
     First that nothing serves: no request succeeds. Then a cause before the objective that it breaks, the most urgent
     alert, and the one that began first.
     """
-    page = member.severity == SEVERITIES[0]
-    not_served = member.name in NOT_SERVED or (page and member.name == Readiness.burn_alert)
     of_objective = member.labels.get(COMPONENT) == "slo" or SLO in member.labels
-    return not not_served, of_objective, SEVERITIES.index(member.severity), member.starts_at
+    return not is_not_served(member), of_objective, SEVERITIES.index(member.severity), member.starts_at
+
+
+def is_not_served(member: Member) -> bool:
+    """Return whether an alert says that a server is down, or that no server serves a model."""
+    page = member.severity == SEVERITIES[0]
+    return member.name in NOT_SERVED or (page and member.name == Readiness.burn_alert)

@@ -10,7 +10,14 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triton_alerts.bridge.incidents.incident import Event, EventKind, Incident, Outcome, subject_text
+from triton_alerts.bridge.incidents.incident import (
+    Event,
+    EventKind,
+    Incident,
+    Outcome,
+    is_not_served,
+    subject_text,
+)
 from triton_alerts.bridge.incidents.notification import Member, Notification
 from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY
 
@@ -283,9 +290,10 @@ _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 
 def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
-    """Return whether a higher severity fires than ever before in the incident, or a page fires again.
+    """Return whether a higher severity fires than ever before in the incident, or a page again or about worse.
 
-    A page that fires again counts if nobody has acknowledged the incident, or CALM_SECONDS after the last one.
+    A page that fires again counts if nobody has acknowledged the incident, or CALM_SECONDS after the last one. One
+    that says that nothing serves, which no alert has said before, counts if nobody has acknowledged the incident.
     """
     peak, severity = _peak(before), after.severity
     if not peak or not after.firing:
@@ -295,7 +303,12 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     fires_again = before.eased_at is not None and (
         before.acknowledged is None or now - before.eased_at >= CALM_SECONDS
     )
-    return fires_again and severity == SEVERITIES[0]
+    says_worse = (
+        before.acknowledged is None
+        and any(map(is_not_served, after.firing))
+        and not any(map(is_not_served, before.members.values()))
+    )
+    return (fires_again or says_worse) and severity == SEVERITIES[0]
 
 
 def record_severity(before: Incident, after: Incident, now: float) -> Incident:
