@@ -22,11 +22,14 @@ from support.loopback import free_ports, started
 from support.repository import Repository
 from support.tools import ROOT
 from support.triton import live_triton
+from triton_alerts.bridge.evidence.facts import Enricher, objective_budget
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.reading import read
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.local import alertmanager_command, prometheus_command, prometheus_config
 
 pytestmark = pytest.mark.real
@@ -101,6 +104,12 @@ def test_a_dead_server_is_one_page(models: tuple[str, ...], page: str, tmp_path:
         inbox.wait(pages)
         time.sleep(LONGER_SECONDS)
         [shown] = pages()
+        enrich = Enricher(
+            bridge.store, {"prometheus": objective_budget(Prometheus(Access(f"http://127.0.0.1:{port}")))}
+        )
+        enrich(bridge.clock())
+        enrich.close()
+        incident = bridge.incident()
         servers[0].start()
         watch.wait_seen(f"min({state.MODEL_READY}) == 1")
         # The objective's windows of five minutes hold the outage for longer than its alert lasts.
@@ -109,5 +118,7 @@ def test_a_dead_server_is_one_page(models: tuple[str, ...], page: str, tmp_path:
         messages = len(bridge.workspace.roots())
 
     assert page in shown
+    # The alert fires two seconds (a minute) after the condition is true.
+    assert 1 <= incident.fired_at - incident.since <= 10, (incident.since, incident.fired_at)
     if models == ("ranker",):
         assert 1 == messages
