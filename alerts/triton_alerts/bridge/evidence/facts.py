@@ -433,7 +433,7 @@ def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
         return SourceFacts()
     about_this = member.labels.get(names.INDICATOR) == Readiness.name()
     title = f"{member.labels['model']} was not ready; no server lists or expects it any more"
-    step = "If the model was removed on purpose, do nothing: the alert ends within the hour. If not, load it again."
+    step = "If the model was removed on purpose, do nothing: the alert ends by itself. If not, load it again."
     return SourceFacts(title=title if about_this else None, first_step=step)
 
 
