@@ -350,6 +350,25 @@ def test_the_end_of_an_alert_is_not_green_while_nothing_serves_its_model(
         assert all(not_served in text and "🟢" not in text for text in (first.text, root.text, last.text))
 
 
+def test_the_end_of_an_alert_is_judged_by_what_is_known_after_it(bridge: Bridge) -> None:
+    """Nothing served the model when its page began; it is ready again when the first alert ends, seconds later."""
+    not_served = "no server has broken ready"
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(not_served=not_served)})
+    low = DOWN | {"alertname": "TritonModelReplicasLow", "severity": "warning"}
+    bridge.fire(low, DOWN)
+    enrich(bridge.clock())
+    bridge.send()
+    not_served = ""
+    bridge.clock.now += 10
+    bridge.fire(DOWN, ended=(low,), start=-10)
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+
+    assert ["🟢" in reply.text for reply in bridge.workspace.thread(root)] == [True]
+
+
 def test_the_alerts_that_lead_exist() -> None:
     """A renamed alert would no longer lead, nor be explained by the load that failed."""
     alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}

@@ -329,8 +329,12 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
 
     @property
     def evidence_is_due(self) -> bool:
-        """True if no evidence is newer than when the incident opened, became more urgent, ended or got another lead."""
-        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0)
+        """True if no evidence is newer than when the incident opened, became more urgent or ended, or one of its alerts.
+
+        Evidence about another lead is due, too.
+        """
+        ends = (member.ends_at or 0.0 for member in self.members.values())
+        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0, *ends)
         return self.evidence is None or self.evidence.at < decided_at or not self._evidence_is_about_lead
 
     @property
