@@ -622,7 +622,7 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
     threshold = objective.threshold_text
     if any(o.threshold for o in objective.overrides):
-        threshold = f"their threshold ({escape_template(threshold)})"
+        threshold = "their threshold"  # the rule is of all models: a list of their thresholds is long
     # The value of an expression is that of its first line.
     said = f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold or objective.name)} in the last {window}, at most {allowed} may"
     where, more = f"the last {window} and of the last {canonical(tier.short)}", ""
