@@ -262,6 +262,25 @@ def test_a_model_that_triton_does_not_list_has_the_first_step_of_a_missing_one()
     assert Readiness.first_step not in shown
 
 
+def test_what_a_model_raised_before_its_server_died_is_not_why_it_is_not_ready() -> None:
+    """The exception stays in the message, below; title and first step are about the server."""
+    member = failed_load().members["f"]
+    labels = {**member.labels, "alertname": Readiness.burn_alert, "indicator": "readiness"}
+    changed = member.model_copy(update={"annotations": {"action": Readiness.all_steps()}, "labels": labels})
+    step = Readiness.steps_by_cause["state:unknown"]
+    evidence = Evidence(
+        at=1.0,
+        reasons={"ranker v1 on a:8000": "ValueError: no vector for tenant 4711"},
+        largest_cause="state:unknown",
+        first_step=step,
+    )
+    header, *rest = messages.root(failed_load(members={"f": changed}, evidence=evidence), Style(), 2.0).blocks
+
+    assert "ValueError" not in json.dumps(header)
+    assert f"*First step*\n{step}" in [block.get("text", {}).get("text") for block in rest]
+    assert "ValueError" in json.dumps(rest)
+
+
 @pytest.mark.parametrize("own", ["", "Ask the owner."])
 def test_the_first_step_of_a_burn_alert_is_that_for_its_largest_cause(own: str) -> None:
     """The alert names the steps for all causes; the bridge knows the cause, and leaves a user's own step alone."""

@@ -69,6 +69,8 @@ def _class_of_not_ready(incident: Incident, lead: Member) -> str:
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
+    if incident.source_facts.largest_cause == "state:unknown":
+        return ""  # Triton does not answer: what a model of it raised before is not why
     classes = {classify(text) for text in _reasons(incident, lead)} - {"other"}
     return classes.pop() if len(classes) == 1 else ""
 
