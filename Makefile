@@ -102,7 +102,7 @@ verify-kubernetes: setup tools-next ## Manifests and chart on a real Kubernetes 
 	CONTEXT=$(CONTEXT) $(BIN)/python -m pytest tests/clusters -o python_files='run_*.py' -x -s --timeout 600 $(ARGS)
 
 bench: $(STAMP) ## Ratios against peers, in one run
-	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -o timeout=3000 -s $(ARGS)
+	$(BIN)/python -m pytest -o python_files='bench_*.py' -o timeout=3000 -s $(if $(ARGS),$(ARGS),tests/bench)
 
 fuzz: $(STAMP) ## Fuzz the exporter's parsers, a minute each: ARGS="--seconds 600"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || true

@@ -369,6 +369,17 @@ def test_the_end_of_an_alert_is_judged_by_what_is_known_after_it(bridge: Bridge)
     assert ["🟢" in reply.text for reply in bridge.workspace.thread(root)] == [True]
 
 
+@pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])
+def test_a_page_that_nothing_serves_leads_no_more_once_all_servers_do(not_ready: int, leads: str) -> None:
+    """It fires on until its window is empty, while requests fail for another reason."""
+    errors = BURN | {"alertname": "TritonErrorsBudgetBurn", "slo": "errors", "indicator": "errors"}
+    readiness = BURN | {"alertname": Readiness.burn_alert, "slo": "readiness", "indicator": "readiness"}
+
+    incident = _incident(errors, readiness, evidence=Evidence(at=100.0, servers_not_ready=not_ready))
+
+    assert leads == incident.lead.name
+
+
 def test_the_alerts_that_lead_exist() -> None:
     """A renamed alert would no longer lead, nor be explained by the load that failed."""
     alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}

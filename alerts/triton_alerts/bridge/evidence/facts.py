@@ -414,7 +414,8 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
     model = member.labels["model"]
     if all(ready):
         return SourceFacts(title=f"{model} was not ready, and is ready again on all its servers")
-    since = prometheus.instant(f"min({state.MODEL_NOT_READY_SINCE}{where})")
+    # The last of them: since then it are so many.
+    since = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
     began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
     title = f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
     others = where.also('state!="ready"')

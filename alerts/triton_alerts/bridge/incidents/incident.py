@@ -353,8 +353,14 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
 
     @property
     def _worst_first(self) -> list[Member]:
-        """What fires, or every alert when nothing does, as `_rank` orders it."""
-        return sorted(self.firing or self.members.values(), key=_rank)
+        """What fires, or every alert when nothing does, as `_rank` orders it.
+
+        An alert that nothing serves fires for a while after all servers do: then it leads no more.
+        """
+        ready_everywhere = self.evidence is not None and self.evidence.servers_not_ready == 0
+        return sorted(
+            self.firing or self.members.values(), key=lambda member: _rank(member, is_ready=ready_everywhere)
+        )
 
     @property
     def since(self) -> float:
@@ -415,14 +421,19 @@ def subject_text(labels: Mapping[str, str]) -> str:
     return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
-def _rank(member: Member) -> tuple[bool, bool, int, float]:
+def _rank(member: Member, *, is_ready: bool) -> tuple[bool, bool, int, float]:
     """Return the sort key of what is wrong.
 
     First that nothing serves: no request succeeds. Then a cause before the objective that it breaks, the most urgent
     alert, and the one that began first.
     """
     of_objective = member.labels.get(COMPONENT) == "slo" or SLO in member.labels
-    return not is_not_served(member), of_objective, SEVERITIES.index(member.severity), member.starts_at
+    return (
+        is_ready or not is_not_served(member),
+        of_objective,
+        SEVERITIES.index(member.severity),
+        member.starts_at,
+    )
 
 
 def is_not_served(member: Member) -> bool:
