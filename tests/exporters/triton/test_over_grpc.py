@@ -148,6 +148,7 @@ def test_a_triton_without_http_is_seen_whole(tmp_path: Path, capsys: pytest.Capt
                 )
             )
             shown = exporter.get("/state").json()
+            exporter.wait(lambda _: exporter.get("/ready").ok)  # the next poll takes in what the probes found
             ready = exporter.get("/ready")
         urls = ["--triton", address, "--triton-metrics", server.metrics_url]
         code = main(["doctor", *urls, "--gpu=none", "--watch=10ms", "--json"])
