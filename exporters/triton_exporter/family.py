@@ -70,24 +70,28 @@ def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:
     """
     if suffix:
         # A histogram keeps its many series itself.
-        return _series_text.__wrapped__(metric.name, metric.labels, values, suffix, le)
-    return _series_text(metric.name, metric.labels, values, suffix, le)
+        return _series_text(metric.name, metric.labels, values, suffix, le)
+    return _kept_text(metric.name, metric.labels, values)
 
 
 def series_once(metric: Metric, *values: str) -> str:
     """Render `series` for a caller that keeps the text: kept here, too, a thousand models would take 5 MiB."""
-    return _series_text.__wrapped__(metric.name, metric.labels, values, "", "")
+    return _series_text(metric.name, metric.labels, values)
 
 
-# At 1,000 models a page has some 20,000 series that are the same as on the page before.
-@lru_cache(maxsize=1 << 16)
-def _series_text(name: str, labels: tuple[str, ...], values: tuple[str, ...], suffix: str, le: str) -> str:
+def _series_text(
+    name: str, labels: tuple[str, ...], values: tuple[str, ...], suffix: str = "", le: str = ""
+) -> str:
     if len(values) != len(labels):
         raise ValueError(f"{name} has labels {labels}, not {values}")
     pairs = [f'{label}="{escape(value)}"' for label, value in zip(labels, values, strict=True)]
     if le:
         pairs.append(f'le="{le}"')
     return f"{name}{suffix}{{{','.join(pairs)}}}" if pairs else f"{name}{suffix}"
+
+
+# At 1,000 models a page has some 20,000 series that are the same as on the page before.
+_kept_text = lru_cache(maxsize=1 << 16)(_series_text)
 
 
 def escape(value: str) -> str:

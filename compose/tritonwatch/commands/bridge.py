@@ -66,17 +66,12 @@ def _run(settings: BridgeSettings, data: Path) -> int:
     try:
         with claimed(data):
             return _until_stopped(assemble(settings, settings.listen, data, time.time), settings, stop)
-    except NewerSchemaError as error:
+    except sqlite3.Error as error:
         fix = (
             "start the newer tritonwatch version, or give a new folder as --data DIR (firing alerts "
             "are then posted again)"
-        )
-        raise ProblemsError(
-            Problem(f"--data {data}", f"the database cannot be used: {error}", fix), code=1
-        ) from error
-    except sqlite3.Error as error:
-        fix = (
-            "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
+            if isinstance(error, NewerSchemaError)
+            else "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
             "posts firing alerts again)"
         )
         raise ProblemsError(

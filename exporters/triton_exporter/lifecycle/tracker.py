@@ -191,10 +191,9 @@ class Lifecycle:
     def _current_claims(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             if self.metrics_only:
-                served = (
-                    key for key, at in (self.succeeded or {}).items() if snapshot.at - at <= SERVES_SECONDS
-                )
-                known = (self.succeeded or {}).keys() | (self.records.keys() if self._polled else set())
+                succeeded = self.succeeded or {}
+                served = (key for key, at in succeeded.items() if snapshot.at - at <= SERVES_SECONDS)
+                known = succeeded.keys() | (self.records.keys() if self._polled else set())
                 return dict.fromkeys(known, _NO_SUCCESS) | dict.fromkeys(served, _SERVES)
             return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)

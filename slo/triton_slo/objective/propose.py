@@ -175,7 +175,7 @@ def _latency_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     )
     chosen = {model.name: model.request.threshold(Latency.default_seconds) for model in models}
     for model in models:
-        slow = _slow_note(model.request, chosen[model.name], chosen[model.name])
+        slow = _slow_note(model.request, chosen[model.name])
         yield _comment(f"{model.name}: {model.request}{slow}{_kind_note(model.config)}")
     yield from _threshold_lines("latency", Latency.default_seconds, chosen)
 
@@ -185,8 +185,7 @@ def _queue_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {model.name: queue_threshold(model) for model in models}
     for model in models:
-        wanted = model.queue.threshold(Queue.default_seconds, QUEUE_MEAN_HEADROOM)
-        slow = _slow_note(model.queue, chosen[model.name], wanted)
+        slow = _slow_note(model.queue, chosen[model.name], QUEUE_MEAN_HEADROOM)
         yield _comment(f"{model.name}: {model.queue}{slow}{_batching_note(model.config)}")
     yield from _threshold_lines("queue", Queue.default_seconds, chosen)
 
@@ -200,9 +199,10 @@ def queue_threshold(model: ObservedModel) -> float:
     return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(wanted, most)))
 
 
-def _slow_note(timing: Timing, threshold: float, wanted: float) -> str:
+def _slow_note(timing: Timing, threshold: float, mean_headroom: float = MEAN_HEADROOM) -> str:
     measured = timing.mean if timing.p99 is None else timing.p99
-    if measured is None or (measured <= threshold and (timing.p99 is not None or wanted <= threshold)):
+    is_near = timing.p99 is None and timing.threshold(threshold, mean_headroom) > threshold
+    if measured is None or not (measured > threshold or is_near):
         return ""
     size = "longer than" if measured > threshold else "near"
     return f": {size} the threshold, so this alerts from the start; raise the threshold if it is meant to be"
