@@ -15,7 +15,6 @@ from triton_exporter.common.installed_version import installed_version
 from triton_slo.problem_words import count
 from tritonwatch import access, objective_files
 from tritonwatch.assistant_tool import AssistantTool, polled_ago
-from tritonwatch.mcp_server import serve
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,6 +22,8 @@ def run(args: argparse.Namespace) -> int:
     # A mistake in an option ends the command at once, not the first question.
     access.from_arguments(args, os.environ)
     objective_files.load(args.objectives)
+    from tritonwatch.mcp_server import serve  # the SDK, which takes most of a second to import
+
     serve(TOOLS, args, installed_version())
     return 0
 
