@@ -10,9 +10,8 @@ from pathlib import Path
 
 import requests
 
-from triton_alerts.bridge.incidents.database import NewerSchemaError
+from triton_alerts.bridge.incidents.database import OtherSchemaError
 from triton_alerts.bridge.incidents.history import (
-    OlderSchemaError,
     RecordedIncident,
     from_json,
     list_incidents,
@@ -30,10 +29,7 @@ def recorded_incidents(data: Path, option: str = "--data") -> list[RecordedIncid
         raise ProblemsError(Problem(place, "is not a folder", fix))
     try:
         return list_incidents(data)
-    except OlderSchemaError as error:
-        fix = "start the bridge of this version once on this folder, which migrates the file"
-        raise ProblemsError(Problem(place, str(error), fix), code=1) from error
-    except NewerSchemaError as error:
+    except OtherSchemaError as error:
         fix = "use the tritonwatch of the bridge"
         raise ProblemsError(Problem(place, str(error), fix), code=1) from error
     except sqlite3.Error as error:

@@ -65,7 +65,7 @@ def claimed(data: Path) -> Iterator[None]:
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", AUDIT_FILE):
-        if (data / name).exists():  # written by an older bridge
+        if (data / name).exists():  # perhaps copied here
             private(data / name)
     with private(data / LOCK_FILE).open("ab") as lock:
         try:

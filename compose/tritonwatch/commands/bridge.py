@@ -21,7 +21,7 @@ from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.transport import DeliveryError, Terminal, Transport
 from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.database import NewerSchemaError
+from triton_alerts.bridge.incidents.database import OtherSchemaError
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret, SendingSettings
@@ -68,9 +68,9 @@ def _run(settings: BridgeSettings, data: Path) -> int:
             return _until_stopped(assemble(settings, settings.listen, data, time.time), settings, stop)
     except sqlite3.Error as error:
         fix = (
-            "start the newer tritonwatch version, or give a new folder as --data DIR (firing alerts "
+            "start the tritonwatch that wrote it, or give a new folder as --data DIR (firing alerts "
             "are then posted again)"
-            if isinstance(error, NewerSchemaError)
+            if isinstance(error, OtherSchemaError)
             else "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
             "posts firing alerts again)"
         )

@@ -162,8 +162,8 @@ def test_a_database_of_a_newer_bridge_is_left_alone(
 
     assert 1 == main(order)
     reported = capsys.readouterr().err
-    assert "it was written by a newer tritonwatch (schema 99" in reported
-    assert "start the newer tritonwatch" in reported
+    assert "it was written by another version of tritonwatch (schema 99" in reported
+    assert "start the tritonwatch that wrote it" in reported
 
 
 def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,7 +285,7 @@ def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:
 
 
 def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
-    """Names, reasons and who pressed are for the bridge's user, files of an older bridge too."""
+    """Names, reasons and who pressed are for the bridge's user, files that were copied too."""
     data = tmp_path / "data"
     with claimed(data), closing(Store(private(data / DATABASE_FILE), lambda _severity: "C0PAGES")) as store:
         store.values.set("any", "")

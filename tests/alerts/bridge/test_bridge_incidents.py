@@ -15,7 +15,7 @@ import pytest
 from support import history
 from support.bridge import CHANNEL, body_of
 from triton_alerts import hours
-from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
@@ -245,17 +245,17 @@ def test_names_in_a_summary_are_not_markup(store: Store, tmp_path: Path) -> None
     assert r"\*a\* \<!channel\>" in week.markdown()
 
 
-def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
+def test_incidents_of_a_bridge_with_another_schema_are_not_guessed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verb never writes; its message names the command that migrates the file."""
+    """The message says whose file it is."""
     with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old:
-        old.executescript(MIGRATIONS[0])
+        old.execute("PRAGMA user_version = 1")
     code = main(["incidents", "--data", str(tmp_path)])
     line = capsys.readouterr().err
 
     assert 1 == code
-    assert "start the bridge of this version once on this folder" in line
+    assert "use the tritonwatch of the bridge" in line
 
 
 @pytest.mark.parametrize(

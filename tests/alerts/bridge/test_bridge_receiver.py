@@ -74,8 +74,7 @@ def test_a_body_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         parsed.append(body)
         return parse(body, source)
 
-    for module in ("receiver", "incidents.database"):
-        monkeypatch.setattr(f"triton_alerts.bridge.{module}.parse", counted)
+    monkeypatch.setattr("triton_alerts.bridge.receiver.parse", counted)
     bodies = [BODY, body_of("g0", {}, {"a": (100.0, 110.0)}), BODY]
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
         webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None)

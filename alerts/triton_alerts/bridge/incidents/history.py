@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS, schema_version
+from triton_alerts.bridge.incidents.database import DATABASE_FILE, check_schema
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
 from triton_slo.names import SEVERITIES
 
@@ -21,10 +21,6 @@ SELECT i.id, i.document, EXISTS (SELECT 1 FROM deliveries d
                            AND d.ts <> '' AND d.seq >= i.last_seq)
 FROM incidents i
 """
-
-
-class OlderSchemaError(sqlite3.DatabaseError):
-    """The file was written by an older tritonwatch, and no bridge of this one has opened it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class RecordedIncident:
 def list_incidents(data: Path) -> list[RecordedIncident]:
     """Return the incidents in a bridge's --data folder, oldest first; empty before the bridge has made its file.
 
-    Raises sqlite3.Error, of which OlderSchemaError and NewerSchemaError name the bridge that wrote the file.
+    Raises sqlite3.Error, of which OtherSchemaError names the schemas.
     """
     with _opened(data) as connection:
         rows = connection.execute(f"{_SELECT} ORDER BY i.id").fetchall() if connection else []
@@ -106,7 +102,7 @@ _RECORDED = TypeAdapter(list[RecordedIncident])
 
 def to_json(recorded: list[RecordedIncident]) -> bytes:
     """Write incidents as the bridge sends them to the web page."""
-    return _RECORDED.dump_json(recorded, by_alias=True)
+    return _RECORDED.dump_json(recorded)
 
 
 def from_json(body: bytes) -> list[RecordedIncident]:
@@ -121,11 +117,7 @@ def _opened(data: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
-        version = schema_version(connection)
-        if version < len(MIGRATIONS):
-            raise OlderSchemaError(
-                f"it was written by an older tritonwatch (schema {version}, here: {len(MIGRATIONS)})"
-            )
+        check_schema(connection)
         # One transaction, so that all queries see the same state.
         connection.execute("BEGIN")
         yield connection

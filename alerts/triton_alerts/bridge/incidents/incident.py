@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Literal
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel
 
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.family import escape
@@ -220,7 +220,7 @@ class Evidence(SourceFacts, frozen=True):
     prometheus_silent_since: float | None = None
     """Time of the first query that Prometheus did not answer; None: it answered the last one, or is not asked."""
     about: str = ""
-    """The alerts that led the incident when the sources were queried; evidence of older bridges does not know them."""
+    """The alerts that led the incident when the sources were queried."""
 
     @classmethod
     def of(
@@ -231,7 +231,7 @@ class Evidence(SourceFacts, frozen=True):
         return cls(**(dict(known) | own))
 
 
-class Incident(BaseModel, frozen=True, populate_by_name=True):
+class Incident(BaseModel, frozen=True):
     """Everything known about one incident; members are keyed by fingerprint.
 
     `receiver`, `group_labels` and `external_url` are those of the notification that opened it.
@@ -252,7 +252,7 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
     released_at: float | None = None
     """Time at which the acknowledgement ended: it was removed, or the incident became more urgent."""
     peak: str = ""
-    """The most urgent severity that has fired; incidents of older bridges do not know it."""
+    """The most urgent severity that has fired."""
     raised_at: float | None = None
     """Time at which the incident became more urgent, or the last page began."""
     eased_at: float | None = None
@@ -260,8 +260,7 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""
-    # Stored as `passed`, by earlier releases too.
-    starts_of_unseen: dict[str, float] = Field(default={}, alias="passed")
+    starts_of_unseen: dict[str, float] = {}
     """Starts of the unseen alerts: their end was reported, but not that they fired. That report may be late."""
 
     @property
@@ -396,21 +395,6 @@ class Event(BaseModel, frozen=True):
     by: str = ""
     severity: str = ""
     words: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _divide_text(cls, fields: Any) -> Any:
-        """Read `text`, which is either field where the event is stored or sent: older bridges know no other."""
-        if not isinstance(fields, dict) or "text" not in fields:
-            return fields
-        true_name = "severity" if fields.get("kind") in get_args(AlertEventKind) else "words"
-        return {true_name: fields["text"]} | fields
-
-    @model_serializer(mode="wrap")
-    def _join_text(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = write(self)
-        severity, words = fields.pop("severity"), fields.pop("words")
-        return fields | {"text": severity or words}
 
 
 def subject_text(labels: Mapping[str, str]) -> str:

@@ -216,24 +216,19 @@ class Outbox:
         It begins with the name of the database, because several bridges may write to one channel.
         """
         (database,) = self.database.row("SELECT value FROM facts WHERE name = 'database'") or ("",)
-        # Before, a post had a random name: one that was in flight at the upgrade is found by that.
-        row = self.database.row("SELECT value FROM facts WHERE name = ?", f"name of {delivery.id}")
         role = delivery.role if delivery.role == "digest" else delivery.role.partition(" ")[0]
         if role in SEVERITIES:  # it can rise meanwhile
             role = "incident"
         number = delivery.seq if role == "digest" else sending or delivery.sending or delivery.seq
-        return str(row[0]) if row else f"{database}/{delivery.id}/{role}/{number}"
+        return f"{database}/{delivery.id}/{role}/{number}"
 
     def update(self, delivery: Delivery, **values: str | int | float) -> None:
         """Set columns of a delivery."""
-        with self.database.transaction():
-            columns = ", ".join(f"{name} = ?" for name in values)
-            self.database.run(
-                f"UPDATE deliveries SET {columns} WHERE id = ?",  # noqa: S608
-                *(*values.values(), delivery.id),
-            )
-            if values.get("sending") == 0:
-                self.database.run("DELETE FROM facts WHERE name = ?", f"name of {delivery.id}")
+        columns = ", ".join(f"{name} = ?" for name in values)
+        self.database.run(
+            f"UPDATE deliveries SET {columns} WHERE id = ?",  # noqa: S608
+            *(*values.values(), delivery.id),
+        )
 
     def backlog(self) -> tuple[int, float | None]:
         """Count deliveries with events that no channel shows; return also when the oldest of these happened."""

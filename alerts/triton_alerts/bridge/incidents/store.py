@@ -86,7 +86,7 @@ class Incidents:
             "INSERT INTO incidents (name, key, document, severity, opened_at, closed_at, last_seq, version) "
             "VALUES (?, ?, ?, 0, ?, NULL, 0, 0)",
             # Whole from the start: another thread that fetches rows meanwhile sees this one before it is committed.
-            *(incident.name, incident.key, incident.model_dump_json(by_alias=True), incident.opened_at),
+            *(incident.name, incident.key, incident.model_dump_json(), incident.opened_at),
         )
         return int(cursor.lastrowid or 0)
 
@@ -102,7 +102,7 @@ class Incidents:
             "UPDATE incidents SET document = ?, severity = ?, closed_at = ?, last_seq = last_seq + ?, "
             "version = version + 1 WHERE id = ?",
             *(
-                incident.model_dump_json(by_alias=True),
+                incident.model_dump_json(),
                 SEVERITIES.index(incident.severity),
                 incident.closed_at,
             ),
