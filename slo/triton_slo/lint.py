@@ -21,8 +21,8 @@ from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.plan import MIN_SCRAPES, Plan
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 
-_WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
-"""Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it applies."""
+_MONDAY = 1_767_571_200
+"""In any week, every recurring exclusion shows when it applies."""
 
 
 def exclusion_findings(objective: Objective) -> Iterator[FieldFinding]:
@@ -35,9 +35,6 @@ def exclusion_findings(objective: Objective) -> Iterator[FieldFinding]:
             if length >= objective.window.seconds:
                 reason = f"leaves out {length / DAY:.0f} days, as long as the objective's window or longer"
                 yield f"exclusions.{index}", reason, "check its year, or drop the objective"
-        for moment in exclusion.ambiguous():
-            reason = f"the clocks of {exclusion.timezone} show {moment} twice; the first of the two is taken"
-            yield f"exclusions.{index}", reason, "write both moments with their offset, such as +01:00"
     for (first, exclusion), (second, other) in combinations(enumerate(objective.exclusions), 2):
         if _overlap(exclusion, other):
             reason = f"overlaps with exclusions.{first} ({exclusion.reason})"
@@ -84,11 +81,7 @@ def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
     if exclusion.days is None and other.days is None:
         return bool(list(clipped([exclusion.span], *other.span)))
     if exclusion.days is not None and other.days is not None:
-        return any(
-            list(other.spans(low, high))
-            for week in (_WINTER, _SUMMER)
-            for low, high in exclusion.spans(week, week + 8 * DAY)
-        )
+        return any(list(other.spans(low, high)) for low, high in exclusion.spans(_MONDAY, _MONDAY + 8 * DAY))
     once, weekly = (exclusion, other) if exclusion.days is None else (other, exclusion)
     return merged(weekly.spans(*once.span)) == [once.span]
 

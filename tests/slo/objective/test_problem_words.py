@@ -151,53 +151,9 @@ def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: in
 )
 def test_a_zone_that_only_this_machine_has_is_refused(zone: str) -> None:
     """The same file makes the same rules everywhere."""
-    exclusion = {"reason": "r", "days": "all", "start": "10:00", "end": "11:00", "timezone": zone}
     (window,) = changed(window={"calendar": "month", "timezone": zone})
-    (excluded,) = changed(exclusions=[exclusion])
 
     assert f"window.timezone: {zone!r} is not the same zone on every machine" in window
-    assert f"exclusions.0.timezone: {zone!r} is not the same zone on every machine" in excluded
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "zone", "expected"),
-    [
-        (
-            "2027-03-28T02:30",
-            "2027-03-28T06:00",
-            "Europe/Berlin",
-            "2027-03-28T02:30 never comes in Europe/Berlin",
-        ),
-        ("2027-03-27T22:30", "2027-03-28T02:15", "Europe/Berlin", "the clocks skip it (fix: write 03:15"),
-        ("2027-02-30T02:30", "2027-03-28T02:15", "UTC", "2027-02-30T02:30 does not exist"),
-        (
-            "2027-02-03T10:00+99:00",
-            "2027-02-03T11:00Z",
-            None,
-            "2027-02-03T10:00+99:00 does not exist",
-        ),
-        ("0001-01-01T00:00", "2027-02-03T11:00", "Asia/Tokyo", "is not in the years 1970 to 2199"),
-    ],
-)
-def test_a_moment_that_never_comes_is_refused(start: str, end: str, zone: str | None, expected: str) -> None:
-    """An exclusion that begins in an hour that clocks skip was meant to begin at another."""
-    (problem,) = changed(exclusions=[{"reason": "r", "start": start, "end": end, "timezone": zone}])
-
-    assert expected in problem
-
-
-def test_a_moment_that_comes_twice_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """When clocks are set back, an hour occurs twice; the author must state which is meant."""
-    exclusion = {
-        "reason": "r",
-        "start": "2099-10-25T02:30",
-        "end": "2099-10-25T06:00",
-        "timezone": "Europe/Berlin",
-    }
-    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "exclusions": [exclusion]}))
-
-    assert 1 == main(["check", str(tmp_path)])
-    assert "show 2099-10-25T02:30 twice" in capsys.readouterr().err
 
 
 def test_an_exclusion_as_long_as_the_window_is_reported_in_days(

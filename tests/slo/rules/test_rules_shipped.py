@@ -54,7 +54,7 @@ EVERY_FORM = """
   indicator: {kind: custom, error: bad_total, total: 'all_total or other_total'}
 - {name: month, target: 99%, window: month, indicator: {kind: queue, threshold: 20ms}}
 - {name: servers, target: 99%, group_by: [cluster, model], indicator: readiness,
-   exclusions: [{reason: r, days: all, start: "02:00", end: "03:00", timezone: Europe/Berlin}]}
+   exclusions: [{reason: r, days: all, start: "02:00", end: "03:00"}]}
 - {name: week, target: 99.5%, window: 7d, models: {regex: "bert-.+|gpt[0-9]"}, indicator: errors}
 - {name: fourweeks, target: 95%, window: 28d, indicator: {kind: latency, threshold: 250ms, source: histogram},
    overrides: [{models: [a, b], threshold: 2s}, {models: {regex: "c.*"}, versions: "2", target: 99.9%}]}
