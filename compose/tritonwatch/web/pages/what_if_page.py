@@ -36,7 +36,7 @@ from triton_slo.indicators import KINDS, Indicator
 from triton_slo.indicators.histograms import TimedIndicator
 from triton_slo.lint import Surroundings, findings
 from triton_slo.objective import reading, writing
-from triton_slo.objective.model import Objective, Tier
+from triton_slo.objective.model import Objective
 from triton_slo.plan import Clock
 from triton_slo.prometheus import Prometheus
 from tritonwatch.web.drawing import WIDTH, TimeAxis, lines
@@ -99,7 +99,6 @@ def _page(site: Site, histories: PrometheusReader, request: Request) -> Response
         "yaml": "",
         "result": None,
         "overrides": len(base.overrides),
-        "tiers_changed": form.tiers != form_of(base, form.base).tiers,
     }
     chosen = asked_objective(form, base)
     if not isinstance(chosen, Objective):
@@ -127,22 +126,20 @@ def _evidence(
     if days <= _FINE_DAYS and options.time_scale == 1:
         step = max(_FINE_SECONDS, 2 * options.scrape_interval_seconds)
     own = next((objective for objective in site.sources.objectives if objective.name == form.base), None)
-    # The name changes no event: with that of the base, the cached answer is used.
-    asked = chosen if own is None else chosen.model_copy(update={"name": own.name})
-    recorded = own is not None and is_part_of(asked, own)
+    recorded = own is not None and is_part_of(chosen, own)
 
     def read(prometheus: Prometheus) -> Evidence | None:
         end = histories.now if at is None else at
         length = days * DAY * options.time_scale
         with prometheus.collecting() as remarks:
             try:
-                return read_evidence(prometheus, asked, options, end, length, step, recorded=recorded)
+                return read_evidence(prometheus, chosen, options, end, length, step, recorded=recorded)
             except HistoryError as error:
                 if not remarks.lines:
                     raise
                 raise HistoryError("; ".join((*remarks.lines, str(error)))) from error
 
-    key = ("what if", events_key(asked), recorded and asked.name, days, at)
+    key = ("what if", events_key(chosen), recorded and chosen.name, days, at)
     return site.checked(histories.ask(key, read, None))
 
 
@@ -235,19 +232,7 @@ HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
 """Lengths of the history in days."""
 HISTORY = "30d"
 _MAX_FIELD_CHARACTERS = 4000
-_FIELDS = ("name", "models", "target", "threshold", "window", "min_failures", "confidence")
-_TIER_FIELDS = ("severity", "long", "short", "spent")
-
-
-@dataclass(frozen=True, slots=True)
-class TierFields:
-    """One tier as texts: `spent` is a share of the budget in the long window (2%), or a burn rate (14.4x)."""
-
-    name: str
-    severity: str
-    long: str
-    short: str
-    spent: str
+_FIELDS = ("models", "target", "threshold", "window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +240,11 @@ class WhatIfForm:
     """All fields as texts, as they were sent or as the base has them."""
 
     base: str
-    name: str
     models: str
     target: str
     threshold: str
     window: str
     history: str
-    min_failures: str
-    confidence: str
-    tiers: tuple[TierFields, ...]
 
     @property
     def timed(self) -> bool:
@@ -304,14 +285,14 @@ def filled_form(parameters: Mapping[str, str], objectives: Mapping[str, Objectiv
     # Fields of another base do not concern this one.
     if parameters.get("of", name) != name:
         return replace(form, **_given(parameters, ("models",)))
-    fields = tuple(field for field in _FIELDS if form.timed or field != "threshold")
-    tiers = [replace(tier, **_given(parameters, _TIER_FIELDS, f"{tier.name}.")) for tier in form.tiers]
-    return replace(form, **_given(parameters, fields), tiers=tuple(tiers))
+    return replace(
+        form, **_given(parameters, [each for each in _FIELDS if form.timed or each != "threshold"])
+    )
 
 
-def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "") -> dict[str, Any]:
+def _given(parameters: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
     """Return the texts of those fields that the address has, without blanks around them."""
-    texts = {field: parameters[prefix + field] for field in fields if prefix + field in parameters}
+    texts = {field: parameters[field] for field in fields if field in parameters}
     # A pattern of a name may end in a blank.
     return {
         field: (text.lstrip() if text.startswith("~") else text.strip())[:_MAX_FIELD_CHARACTERS]
@@ -321,28 +302,14 @@ def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "
 
 def form_of(original: Objective, base: str) -> WhatIfForm:
     """Return the form as an objective fills it."""
-    alerting = original.alerting
     calendar = original.calendar
     return WhatIfForm(
         base=base,
-        name=original.name,
         models=_models_text(original.models),
         target=_percent(original.target),
         threshold=original.indicator.threshold_text,
         window=calendar.calendar if calendar else original.window.nominal,
         history=HISTORY,
-        min_failures=str(alerting.min_failures),
-        confidence=f"{100 * alerting.confidence:g}",
-        tiers=tuple(
-            TierFields(
-                tier.name,
-                alerting.severities.get(tier.name, tier.severity),
-                tier.long,
-                tier.short,
-                _spent(tier),
-            )
-            for tier in alerting.tiers
-        ),
     )
 
 
@@ -360,10 +327,6 @@ def _percent(share: float) -> str:
     )
 
 
-def _spent(tier: Tier) -> str:
-    return f"{tier.burn:g}x" if tier.burn is not None else f"{_percent(tier.budget or 0.0)}%"
-
-
 def asked_objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, ...]:
     """Return the objective that a form asks for, or what is wrong with it in the words of `tritonwatch check`."""
     text = writing.write([base]) if form == form_of(base, form.base) else _objective_yaml(form, base)
@@ -374,7 +337,6 @@ def asked_objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Prob
 def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
     data = writing.plain(base)
     unchanged = form_of(base, form.base)
-    data["name"] = form.name
     data["target"] = _percent_text(form.target)
     if form.window != unchanged.window:
         zone = {"timezone": base.calendar.timezone} if base.calendar else {}
@@ -387,19 +349,6 @@ def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
             **(indicator if isinstance(indicator, dict) else {"kind": indicator}),
             "threshold": form.threshold,
         }
-    alerting = dict(data.get("alerting", {}))
-    if form.tiers != unchanged.tiers:
-        alerting["tiers"] = [_tier(tier) for tier in form.tiers]
-        # The severity is in the tiers now.
-        alerting.pop("severities", None)
-    if form.min_failures != unchanged.min_failures:
-        alerting["min_failures"] = (
-            int(form.min_failures) if form.min_failures.isdecimal() else form.min_failures
-        )
-    if form.confidence != unchanged.confidence:
-        alerting["confidence"] = _percent_text(form.confidence)
-    if alerting:
-        data["alerting"] = alerting
     return writing.dump({"objectives": [data]})
 
 
@@ -414,17 +363,3 @@ def _selection(text: str) -> Any:
     if text.startswith("~"):
         return {"regex": text[1:]}
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _tier(fields: TierFields) -> dict[str, Any]:
-    parts: dict[str, Any] = {
-        "name": fields.name,
-        "severity": fields.severity,
-        "long": fields.long,
-        "short": fields.short,
-    }
-    if burn := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*x", fields.spent):
-        parts["burn"] = float(burn[1])
-    else:
-        parts["budget"] = _percent_text(fields.spent)
-    return parts
