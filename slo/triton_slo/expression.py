@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import promql_parser
 from promql_parser import (
-    AggModifierType,
     AggregateExpr,
     BinaryExpr,
     Call,
     Expr,
     MatrixSelector,
-    NumberLiteral,
     ParenExpr,
-    StringLiteral,
     SubqueryExpr,
     UnaryExpr,
-    VectorMatchCardinality,
     VectorSelector,
 )
 
 from triton_slo import names
 
-LabelNames = frozenset[str] | None
-OfSeries = Callable[[VectorSelector], LabelNames]
 _MAX_CHARACTERS = 4000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
     {"time", "minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
 )
-_NUMBERS = frozenset({"scalar", "time", "pi"})
 
 
 def check(text: str, field: str, wrap: str = "") -> None:
@@ -153,88 +146,3 @@ def parts(node: Expr) -> Iterator[Expr]:
 
 def _matched(selector: VectorSelector, label: str) -> str:
     return next((str(matcher.value) for matcher in selector.matchers.matchers if matcher.name == label), "")
-
-
-def is_number(node: object) -> bool:
-    """Return whether an expression gives a number (or a text), not a vector."""
-    match node:
-        case NumberLiteral() | StringLiteral():
-            return True
-        case ParenExpr() | UnaryExpr():
-            return is_number(node.expr)
-        case BinaryExpr():
-            return is_number(node.lhs) and is_number(node.rhs)
-        case Call():
-            return node.func.name in _NUMBERS
-    return False
-
-
-def labels(node: object, of_series: OfSeries = lambda _: None) -> LabelNames:
-    """Return the labels of an expression's results; None where they are not known, and for numbers.
-
-    `of_series` gives those of a selector, as far as they are known.
-    """
-    match node:
-        case ParenExpr() | UnaryExpr() | SubqueryExpr():
-            return labels(node.expr, of_series)
-        case VectorSelector():
-            return of_series(node)
-        case MatrixSelector():
-            return of_series(node.vector_selector)
-        case AggregateExpr():
-            return _of_aggregate(node, of_series)
-        case Call():
-            return _of_call(node, of_series)
-        case BinaryExpr():
-            return _of_pair(node, of_series)
-    return None
-
-
-def result_labels(text: str) -> LabelNames:
-    """Return the labels of the results of a valid expression, None where its text does not show them."""
-    return labels(promql_parser.parse(text))
-
-
-def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> LabelNames:
-    inner = labels(node.expr, of_series)
-    if str(node.op) in {"topk", "bottomk"}:
-        return inner
-    if node.modifier is None:
-        return frozenset()
-    if node.modifier.type == AggModifierType.By:
-        return frozenset(node.modifier.labels)
-    return None if inner is None else inner - set(node.modifier.labels)
-
-
-def _of_call(node: Call, of_series: OfSeries) -> LabelNames:
-    name = node.func.name
-    if name == "vector":
-        return frozenset()
-    vectors = [argument for argument in node.args if not is_number(argument)]
-    if not vectors or name == "label_join" or name.startswith("absent"):
-        return None
-    inner = labels(vectors[0], of_series)
-    if inner is None:
-        return None
-    if name == "label_replace":
-        return inner | {str(getattr(node.args[1], "val", ""))}
-    return inner - {"le"} if name == "histogram_quantile" else inner
-
-
-def _of_pair(node: BinaryExpr, of_series: OfSeries) -> LabelNames:
-    left, right = labels(node.lhs, of_series), labels(node.rhs, of_series)
-    if is_number(node.lhs) or is_number(node.rhs):
-        return right if is_number(node.lhs) else left
-    if str(node.op) == "or":
-        # A substitute for an empty result (`or vector(0)`) removes no label.
-        return left if left is None or right == frozenset() else None if right is None else left & right
-    matching = getattr(node.modifier, "matching", None)
-    if matching is None:  # both sides have the same labels, or nothing matches
-        return right if left is None else left
-    one_to_one = getattr(node.modifier, "card", None) == VectorMatchCardinality.OneToOne
-    if str(node.op) in {"and", "unless"} or not one_to_one:
-        return left
-    named = frozenset(matching.labels)
-    if str(matching).startswith("on"):
-        return named
-    return None if left is None else left - named

@@ -7,22 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import promql_parser
 import pytest
 import yaml
 
 from alerts.healthy import DAY, STEP, Fleet, nightly_jobs
 from alerts.proofs.proof_series import SERVER, series
-from support.promtool import evaluated, rule_file
+from support.promtool import evaluated, rule_file, series_in
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
-from triton_alerts.lint import selectors
 from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series, names
 from triton_slo.artifact import Artifact, Options
-from triton_slo.expression import parts
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective
 
@@ -106,11 +103,7 @@ def changes(
 def test_the_fleet_has_the_series_that_alerts_read() -> None:
     """Without its series an alert cannot fire, and the test would prove nothing."""
     played = {series.partition("{")[0] for series in Fleet(0).series()}
-    read = {
-        str(selector.name)
-        for rule in rules()
-        for selector in selectors(parts(promql_parser.parse(str(rule["expr"]))))
-    }
+    read = {name for rule in rules() for name in series_in(str(rule["expr"]))}
 
     assert NOT_PLAYED == read - played - {names.ALERTS, names.MODEL_EXPECTED_COPY}
 

@@ -510,3 +510,17 @@ def test_generate_takes_the_settings_and_warns(tmp_path: Path, capsys: pytest.Ca
     assert 1 == main([*words[:-1], str(tmp_path / "other")])
     assert "did you mean TritonModelDownEverywhere" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("key", ["alert", "Alerts"])
+def test_a_misspelt_key_of_alert_settings_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    """The file is not taken for one of objectives, whose fixes would be about other fields."""
+    path = tmp_path / "alerts.yaml"
+    path.write_text(f"{key}: {{TritonServerDown: {{enabled: false}}}}\n")
+
+    assert 1 == main(["check", str(path)])
+    printed = capsys.readouterr().err
+    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in printed
+    assert 1 == len(printed.splitlines())

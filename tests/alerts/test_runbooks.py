@@ -7,11 +7,10 @@ import importlib
 import re
 from pathlib import Path
 
-import promql_parser
 import pytest
 
+from support.promtool import series_in
 from support.tools import ROOT
-from triton_alerts import lint
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import METRICS
@@ -19,7 +18,7 @@ from triton_exporter.catalogue.external import headroom, stack
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.views import report
 from triton_exporter.snapshot import IndexEntry, Snapshot
-from triton_slo import bridge_series, expression, names
+from triton_slo import bridge_series, names
 from triton_slo.indicators import BURN_ALERTS
 
 RUNBOOKS = ROOT / "alerts" / "runbooks"
@@ -78,10 +77,7 @@ def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
 def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
     """A query for a series that does not exist would return nothing at 3 a.m."""
     for query in queries(page.read_text()):
-        selected = {
-            selector.name or "" for selector in lint.selectors(expression.parts(promql_parser.parse(query)))
-        }
-        assert selected - {"", names.ALERTS} - known_names() - recorded_names() == set(), query
+        assert series_in(query) - {names.ALERTS} - known_names() - recorded_names() == set(), query
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

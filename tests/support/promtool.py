@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import yaml
+from promql_parser import MatrixSelector, VectorSelector
 
 from triton_exporter.common.duration import parse_seconds
+from triton_slo import expression
 
 NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
 """A result that no query has: promtool fails, and prints the result that it got."""
@@ -134,3 +137,10 @@ def _answer(text: str) -> Answer:
         (dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value.rstrip(",")))
         for labels, value in re.findall(r"{([^}]*)} ([^\s,]+)", text)
     ]
+
+
+def series_in(query: str) -> set[str]:
+    """Return the names of the series that an expression selects."""
+    parts = list(expression.parts(promql_parser.parse(query)))
+    selectors = [part.vector_selector if isinstance(part, MatrixSelector) else part for part in parts]
+    return {str(each.name) for each in selectors if isinstance(each, VectorSelector) and each.name}

@@ -1,6 +1,6 @@
 """`tritonwatch check`: mistakes that stay silent until a page is missing.
 
-In objectives, alert settings and rules that Prometheus accepts; and on the path of a page from Prometheus through
+In objectives and alert settings that Prometheus accepts; and on the path of a page from Prometheus through
 Alertmanager to the bridge.
 """
 
@@ -15,12 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from triton_alerts import alertmanager, alerts_file
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from triton_alerts.bridge.receiver import PATH
-from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import llm, models
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.printable import printable
@@ -125,17 +124,12 @@ def _unanswered(args: argparse.Namespace, name: str, error: Exception) -> Proble
 
 
 class _SortedFiles(NamedTuple):
-    """Content of the files by kind; `rules` has the name and the groups of each rule file."""
+    """Content of the files by kind."""
 
     file_count: int
     objectives: ParsedObjectives
     alerts: Sequence[alerts_file.AlertsFile]
-    rules: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
     unreadable: Sequence[Problem]
-
-    @property
-    def rule_count(self) -> int:
-        return sum(len(group.get("rules") or ()) for _, groups in self.rules for group in groups)
 
 
 def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
@@ -148,11 +142,10 @@ def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
             unreadable.append(text)
         else:
             texts.append((str(file), text))
-    rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     alerts = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
-    others = {name for name, _ in rules} | {settings.file for settings in alerts}
+    others = {settings.file for settings in alerts}
     objectives = read([named_text for named_text in texts if named_text[0] not in others])
-    return _SortedFiles(len(files), objectives, alerts, rules, unreadable)
+    return _SortedFiles(len(files), objectives, alerts, unreadable)
 
 
 class _LiveFindings(NamedTuple):
@@ -209,8 +202,6 @@ def _findings(
     for settings in files.alerts:
         mistakes += [*settings.problems, *settings.findings(live.models)]
         hints += settings.notes()
-    for name, groups in files.rules:
-        mistakes += check_file(name, groups, args.scrape_interval)
     return by_line(mistakes), hints
 
 
@@ -218,7 +209,6 @@ def _print_json(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequenc
     document = {
         "files": files.file_count,
         "objectives": len(files.objectives.objectives),
-        "rules": files.rule_count,
         "mistakes": list(map(asdict, mistakes)),
         "notes": list(map(asdict, hints)),
     }
@@ -235,8 +225,6 @@ def _print_text(
     if delivered:
         print("pages arrive: Alertmanager sends to the bridge, and the bridge receives the Watchdog alert")
     contents = [count(len(files.objectives.objectives), "objective")]
-    if files.rules:
-        contents.append(count(files.rule_count, "rule"))
     if files.alerts:
         changed = sum(len(settings.tuning.alerts) for settings in files.alerts)
         contents.append(f"the settings of {count(changed, 'alert')}")

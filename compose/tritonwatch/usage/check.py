@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "files FILE",
-        "objectives file, alerts.yaml or rule file, or a folder of them (default: those of the project file)",
+        "objectives file or alerts.yaml, or a folder of them (default: those of the project file)",
         path,
         nargs="*",
     )

@@ -12,7 +12,6 @@ import yaml
 
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
-from triton_slo import expression
 from triton_slo.artifact import Options
 from triton_slo.convert import queries
 from triton_slo.indicators import Custom
@@ -244,25 +243,6 @@ def test_good_events_are_what_the_total_has_besides() -> None:
     assert 'h_count - ignoring (le) h_bucket{le="1"}' == queries.failures('h_bucket{le="1"}', "h_count").text
     with pytest.raises(queries.QueryError, match="count the failed events instead"):
         queries.failures("good_total", "all_total")
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("topk(3, sum by (a) (x))", ("a",)),
-        ("sum by (a) (x) or y", None),
-        ("sum by (a) (x) or sum by (a, b) (y)", ("a",)),
-        ("sum by (a) (x) * scalar(y)", ("a",)),
-        ("time() - max by (a) (x)", ("a",)),
-        ('label_replace(sum by (a) (x), "b", "c", "", "")', ("a", "b")),
-        ("sum by (a, b) (x) / ignoring (b) sum by (a) (y)", ("a",)),
-        ("sum by (a, b) (x) / on (a) group_left () sum by (a) (y)", ("a", "b")),
-    ],
-)
-def test_labels_follow_functions_and_matching(query: str, expected: tuple[str, ...] | None) -> None:
-    """Lints of alerts, doubts about custom queries and imports ask one function."""
-    actual = expression.result_labels(query)
-    assert expected == (None if actual is None else tuple(sorted(actual)))
 
 
 def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
