@@ -11,7 +11,7 @@ KUBERNETES ?= compose/kubernetes
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test test-all lint lint-types lint-rest compiled generate generate-kubernetes mixin bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test test-all lint lint-types lint-rest compiled generate generate-kubernetes mixin bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -130,9 +130,6 @@ lock-images: $(STAMP) ## What the images install, with hashes, from constraints.
 
 audit: $(STAMP) ## Ask the advisory database about every pinned package (needs the internet)
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
-
-verify-grafana: $(STAMP) ## Import the dashboards into real Grafanas (needs Docker): PROMETHEUS=URL
-	$(BIN)/python dashboards/verify_grafana.py --prometheus $(PROMETHEUS)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

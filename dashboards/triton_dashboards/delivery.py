@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
-Form = Literal["json", "configmap", "resource", "share"]
+Form = Literal["json", "configmap", "share"]
 Json = Mapping[str, Any]
 
 FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
@@ -17,16 +17,14 @@ MIN_GRAFANA = "12.4.0"
 
 
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
-    """Return the file name and text of a dashboard: as it is, as a ConfigMap, as a resource of Grafana's API, or to
-    share on grafana.com, whose import asks for the data source.
+    """Return the file name and text of a dashboard: as it is, as a ConfigMap, or to share on grafana.com, whose import
+    asks for the data source.
 
     `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar reads it.
     """
     uid = str(json.loads(text)["uid"])
     if form == "configmap":
         return f"{uid}.configmap.yaml", _config_map(uid, text, folder, namespace)
-    if form == "resource":
-        return f"{uid}.dashboard.yaml", _resource(uid, text)
     if form == "share":
         return f"{uid}.json", _shared(json.loads(text))
     return f"{uid}.json", text
@@ -63,7 +61,7 @@ def _shared(board: dict[str, Any]) -> str:
 
 
 def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:
-    return _yaml(
+    whole: str = yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -75,28 +73,12 @@ def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:
             },
             # On one line: kubectl apply without --server-side refuses objects of over 256 KiB.
             "data": {f"{uid}.json": json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))},
-        }
+        },
+        sort_keys=False,
+        allow_unicode=True,
+        width=10_000,
     )
-
-
-def _resource(uid: str, text: str) -> str:
-    spec = json.loads(text)
-    del spec["uid"]  # the name is the uid
-    annotations = {"grafana.app/folder": FOLDER_UID}
-    return _yaml(
-        {
-            # Grafana 12 has no v1; in 13 v1beta1 is the same under another name.
-            "apiVersion": "dashboard.grafana.app/v1beta1",
-            "kind": "Dashboard",
-            "metadata": {"name": uid, "annotations": annotations},
-            "spec": spec,
-        }
-    )
-
-
-def _yaml(thing: Json) -> str:
-    text: str = yaml.safe_dump(thing, sort_keys=False, allow_unicode=True, width=10_000)
-    return text
+    return whole
 
 
 def changes(ours: Json, theirs: Json) -> list[str]:

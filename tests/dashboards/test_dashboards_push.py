@@ -239,20 +239,6 @@ def test_config_maps_carry_the_file_and_the_folder(tmp_path: Path) -> None:
     assert all(len(path.read_bytes()) < 262_144 / 2 for path in tmp_path.glob("*.yaml"))
 
 
-def test_resources_are_named_by_uid(tmp_path: Path) -> None:
-    """A resource has the classic model as its spec, in the version that both Grafana 12 and 13 serve."""
-    assert 0 == main(["dashboards", "write", "--out", str(tmp_path), "--format", "resource"])
-
-    document = yaml.safe_load((tmp_path / "triton-gpu.dashboard.yaml").read_text(encoding="utf-8"))
-    assert ("dashboard.grafana.app/v1beta1", "Dashboard", "triton-gpu") == (
-        document["apiVersion"],
-        document["kind"],
-        document["metadata"]["name"],
-    )
-    assert "uid" not in document["spec"]
-    assert json.loads(json.dumps(document["spec"]))["title"] == "Triton / GPU"
-
-
 def test_the_folder_is_renamed_where_a_title_is_given(
     api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", "folder to write to", Path)
     add(
         "--format",
-        "JSON files, ConfigMaps for the Grafana sidecar, dashboard.grafana.app/v1beta1 resources, or JSON files "
-        "to share, whose import asks for the data source (default: json)",
-        choices=("json", "configmap", "resource", "share"),
+        "JSON files, ConfigMaps for the Grafana sidecar, or JSON files to share, whose import asks for the data "
+        "source (default: json)",
+        choices=("json", "configmap", "share"),
         default="json",
     )
     add("--namespace NAMESPACE", "namespace of the ConfigMaps", _namespace, default="")
