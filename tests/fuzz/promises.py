@@ -27,7 +27,6 @@ from triton_exporter.lifecycle.triton_log import LogTail, logged_failure
 from triton_exporter.lifecycle.views import ModelStates, report
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, decode_json, decode_protobuf
-from triton_exporter.tracing.trace import timelines
 from triton_exporter.triton import poll as triton_answers
 
 CAPTURES = Path(__file__).resolve().parents[1] / "captures"
@@ -137,16 +136,6 @@ def otlp(data: bytes) -> None:
         assert all(request.request_seconds >= 0 and request.ended > 0 for request in requests)
 
 
-def trace_file(data: bytes) -> None:
-    """Any JSON is read or passed over."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    for line in timelines(document, 0):
-        line.request()
-
-
 def log(data: bytes) -> None:
     """Check that a line is a failure with model and known reason, or none; pieces make the same lines."""
     tail, pieces = LogTail(Path(os.devnull)), LogTail(Path(os.devnull))
@@ -193,7 +182,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "relay": relay,
     "dcgm": dcgm,
     "otlp": otlp,
-    "trace_file": trace_file,
     "log": log,
     "answers": answers,
 }

@@ -21,7 +21,7 @@ from triton_exporter.lifecycle.triton_log import LogReader, LogTail
 from triton_exporter.model_series import Configurations, StatisticsCounters
 from triton_exporter.probe.prober import Prober
 from triton_exporter.tracing.otlp import TraceReceiver
-from triton_exporter.tracing.trace import Mailbox, TraceFiles
+from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, TraceRate
 
 
@@ -73,15 +73,11 @@ def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[obje
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
     """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
     estimator = Estimator(settings.bucket_bounds)
-    is_traced = settings.otlp_listen is not None or settings.trace_file is not None
-    mailbox = Mailbox() if is_traced else None
+    mailbox = Mailbox() if settings.otlp_listen is not None else None
     histograms = Distributions(settings.bucket_bounds, mailbox, estimator=estimator)
     parts: list[object] = [histograms, estimator]
-    if mailbox is not None:
-        if settings.otlp_listen is not None:
-            parts.append(TraceReceiver(*settings.otlp_listen, mailbox))
-        if settings.trace_file is not None:
-            parts.append(TraceFiles(settings.trace_file, mailbox))
+    if settings.otlp_listen is not None and mailbox is not None:
+        parts.append(TraceReceiver(*settings.otlp_listen, mailbox))
         # How many requests Triton traces.
         if settings.triton:
             parts.append(TraceRate(triton_client(settings, settings.triton, MAX_SETTING_BYTES), mailbox))

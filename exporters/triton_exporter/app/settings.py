@@ -222,8 +222,6 @@ class Settings(DoctorSettings):
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Rare[Switch] = False
     """allow --otlp-listen on an address that other machines can reach; any of them can then send forged traces"""
-    trace_file: Rare[File] = None
-    """trace file that Triton writes in trace mode `triton`"""
 
     @property
     def expected(self) -> Expected:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import requests
@@ -297,28 +296,6 @@ def test_a_taken_port_for_traces(server: TritonServer) -> None:
 
     with pytest.raises(OSError, match="in use"):
         distribution_parts(settings)
-
-
-def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
-    """Triton's own trace mode writes files; requests, queue times and rejections come from them too."""
-    write_sleeper(tmp_path / "models", "mixed", config=QUEUE_OF_TWO)
-    trace_file = tmp_path / "trace.json"
-    arguments = [f"--trace-config={setting}" for setting in (
-        "mode=triton", f"triton,file={trace_file}", "triton,log-frequency=4", "level=TIMESTAMPS", "rate=1"
-    )]  # fmt: skip
-    with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:
-        settings = Settings(triton=server.http_url, triton_metrics=server.metrics_url, trace_file=trace_file)
-        with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
-            exporter.wait(lambda page: count(page, "mixed") is not None)
-            assert {200: 4} == send(server, "mixed", [0.01] * 4)
-            exporter.wait(lambda page: seen(page, "completed") == 4)
-            answers = send(server, "mixed", [0.3] * 8, at_once=8)
-            page = exporter.wait(
-                lambda page: (seen(page, "queue_full") or 0) + (seen(page, "completed") or 0) == 12
-            )
-
-            assert answers[503] == seen(page, "queue_full")
-            assert 4 + answers[200] == seen(page, "completed")
 
 
 def seen(page: ScrapedPage, outcome: str) -> float | None:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from pathlib import Path
 
 import pytest
 import requests
@@ -43,7 +42,7 @@ from triton_exporter.tracing.otlp import (
     decode_json,
     decode_protobuf,
 )
-from triton_exporter.tracing.trace import Mailbox, TracedRequest, TraceFiles, timelines
+from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_setting import read_setting
 
 T = 1_700_000_000.0
@@ -662,64 +661,6 @@ def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], prob
 
     assert problem in printed
     assert bool(problem) == bool(printed)
-
-
-RECORDS = [
-    {"id": 1, "timestamps": [{"name": "HTTP_RECV_START", "ns": 1_000}]},
-    {"id": 1, "model_name": "m", "model_version": 1},
-    {"id": 1, "timestamps": [{"name": "REQUEST_START", "ns": 2_000_000_000}]},
-    {"id": 1, "timestamps": [{"name": "QUEUE_START", "ns": 2_000_000_000}]},
-    {"id": 1, "timestamps": [{"name": "COMPUTE_START", "ns": 2_250_000_000}]},
-    {"id": 1, "timestamps": [{"name": "REQUEST_END", "ns": 3_500_000_000}]},
-]
-
-
-def test_numbered_trace_files_are_read_once_each(tmp_path: Path) -> None:
-    """Numbered files are read once each, when complete, with the machine's clock set to Unix time."""
-    mailbox = Mailbox()
-    files = TraceFiles(tmp_path / "trace.json", mailbox, clock_offset_ns=lambda: int(T) * 10**9)
-    text = json.dumps(RECORDS)
-    (tmp_path / "trace.json.0").write_text(text[:50])
-    files.poll(0)
-    assert [] == mailbox.drain()
-    (tmp_path / "trace.json.0").write_text(text)
-    files.poll(1)
-    files.poll(2)
-
-    (trace,) = mailbox.drain()
-    assert (M, "completed", 1.5, 0.25) == (
-        trace.model,
-        trace.outcome,
-        trace.request_seconds,
-        trace.queue_seconds,
-    )
-    assert T + 3.5 == trace.ended
-
-
-def test_a_trace_file_reports_rejections_and_ensembles() -> None:
-    """A file reports rejections and ensembles as spans do."""
-    refused = [{"id": 7, "model_name": "m"}, {"id": 7, "timestamps": [{"name": "REQUEST_START", "ns": 5}]}]
-    parent = {"id": 8, "model_name": "ens", "model_version": 1}
-    stamps = [{"name": "REQUEST_START", "ns": 5}, {"name": "REQUEST_END", "ns": 9}]
-    child = {"id": 9, "model_name": "m", "parent_id": 8}
-    traces = [
-        line.request()
-        for line in timelines([*refused, parent, {"id": 8, "timestamps": stamps}, child], 10**18)
-    ]
-
-    assert [("m", "queue_full"), ("ens", "completed")] == [
-        (trace.model.model, trace.outcome) for trace in traces if trace
-    ]
-
-
-@given(json_values, st.lists(st.integers(0, 5), max_size=3))
-def test_damaged_records_of_a_trace_file_are_skipped(value: object, places: list[int]) -> None:
-    """Anything in place of a record is passed over, and the rest makes sense."""
-    records: list[object] = list(RECORDS)
-    for place in places:
-        records[place] = value
-    for timeline in (*timelines(records, 0), *timelines(value, 0)):
-        timeline.request()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
+from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace_setting import TraceRate
 from triton_exporter.triton.over_grpc import GrpcClient
 from tritonwatch.local import TritonPorts, TritonServer
@@ -259,14 +260,16 @@ def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Pa
     with faulty(answers) as target, tls_in_front_of(target.port, pki) as port:
         settings = Settings(
             triton=f"https://localhost:{port}",
-            trace_file=pki / "traces",
+            otlp_listen=("127.0.0.1", 0),
             triton_headers_file={"admin-key": "one"},
             triton_ca_file=pki / "ca.pem",
             triton_cert_file=pki / "client.pem",
             triton_key_file=pki / "client.key",
         )
-        rate = next(part for part in distribution_parts(settings) if isinstance(part, TraceRate))
+        parts = distribution_parts(settings)
+        rate = next(part for part in parts if isinstance(part, TraceRate))
         rate.poll(0)
+        next(part for part in parts if isinstance(part, TraceReceiver)).close()
 
     assert 50.0 == rate._mailbox.rate
     assert "one" == target.requests[0][2]["admin-key"]
