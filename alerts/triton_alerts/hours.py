@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from triton_exporter.common.moments import time_zone
 
 EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
-WORKING = "monday:friday 09:00-17:00 UTC"
-"""Working hours where none are given."""
 _FORM = re.compile(r"(?P<days>[a-z:, ]+?)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<place>\S+))?")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -26,22 +22,6 @@ class Hours:
     start: str
     end: str
     place: str = ""
-
-    def __str__(self) -> str:
-        return f"{','.join(self.days)} {self.start}-{self.end} {self.place or 'UTC'}"
-
-    @property
-    def zone(self) -> ZoneInfo:
-        return time_zone(self.place or "UTC")
-
-    def contain(self, at: float) -> bool:
-        """Return whether a Unix time is within these hours."""
-        local = datetime.fromtimestamp(at, self.zone)
-        return _weekday(local) in self._weekdays() and self.start <= f"{local:%H:%M}" < self.end
-
-    def _weekdays(self) -> list[int]:
-        spans = [[_DAYS.index(day) for day in span.split(":")] for span in self.days]
-        return [day for span in spans for day in range(span[0], span[-1] + 1)]
 
 
 def parse(text: str) -> Hours:
@@ -64,7 +44,3 @@ def parse(text: str) -> Hours:
     if match["place"]:
         time_zone(match["place"])
     return Hours(days, match["start"], match["end"], match["place"] or "")
-
-
-def _weekday(moment: datetime) -> int:
-    return moment.isoweekday() % 7

@@ -34,7 +34,7 @@ VERBS: dict[str, str] = {
     "backtest": "replay past data and list the alerts that would have fired",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
     "mcp": "serve the Model Context Protocol to AI assistants (read-only)",
-    "incidents": "list the incidents of a bridge, show one incident, or summarize a week",
+    "incidents": "list the incidents of a bridge, or show one incident",
     "report": "report which objectives were met or missed in a month or quarter",
     "completion": "print the shell completion script for bash or zsh",
 }

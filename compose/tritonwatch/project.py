@@ -410,8 +410,8 @@ class Checked(Replay, Files):
     """CA certificates to trust for --webhook-url (PEM)"""
 
 
-class Incidents(PrometheusAccess):
-    """The folder of a bridge, and a Prometheus that knows budgets."""
+class Incidents(OptionsModel):
+    """The folder of a bridge."""
 
     data: Annotated[Folder, Key("bridge.data")] = None
     """data folder of the bridge (its --data); required"""

@@ -1,20 +1,16 @@
-"""`tritonwatch incidents`: what a bridge has recorded, the morning after and for the week."""
+"""`tritonwatch incidents`: what a bridge has recorded, the morning after."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from datetime import datetime
 
 from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.prometheus import Prometheus, PrometheusError
-from tritonwatch import access
 from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import recorded_incidents
 
@@ -24,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         fix = "give --data DIR, the same folder as --data of the bridge"
         raise ProblemsError(Problem("--data", "is missing", fix))
-    function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)
+    function = _show_incident if args.subcommand == "show" else _list_incidents
     return function(args, recorded_incidents(args.data))
 
 
@@ -69,17 +65,3 @@ def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -
     else:
         print(summaries.incident_text(matching[0], time.time()), end="")
     return 0
-
-
-def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
-    until = time.time() if args.until is None else args.until
-    code, budgets = 0, [summaries.NO_PROMETHEUS]
-    if args.prometheus:
-        with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
-            try:
-                budgets = summaries.budgets(prometheus, until)
-            except PrometheusError as error:  # the rest is worth reading all the same
-                code, budgets = 1, [f"Unknown: {error}"]
-    end = datetime.fromtimestamp(until, args.hours.zone)
-    print(summaries.summarize(recorded, end, args.hours, budgets).markdown(), end="")
-    return code

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from triton_alerts import hours
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.options import adder, parsed
 from tritonwatch.parser import declare
-from tritonwatch.project import Incidents, PrometheusAccess
-from tritonwatch.usage.arguments import moment
+from tritonwatch.project import Incidents
 
 EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 OPTIONS = Incidents
@@ -19,7 +17,7 @@ EXIT_CODES = {0: "printed", 1: "not found or not readable"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a subcommand it lists incidents."""
     _add_list(parser, default=None, last="7d")
-    subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID | summary")
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID")
     every = subcommands.add_parser(
         "list",
         help="list incidents (the default)",
@@ -33,21 +31,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     adder(show.add_argument)("id", "id of the incident, as in the list and in Slack, or its first characters")
     _add_shared(show)
-    week = subcommands.add_parser(
-        "summary",
-        help="print a summary of a week as Markdown",
-        epilog="example: tritonwatch incidents summary --data /var/lib/tritonwatch-bridge",
-    )
-    _add_data(week)
-    add = adder(week.add_argument)
-    add("--until TIME", "end of the week: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
-    add(
-        "--hours WHEN",
-        f"working hours; pages outside them are counted (default: {hours.WORKING})",
-        parsed(hours.parse),
-        default=hours.WORKING,
-    )
-    declare(week, PrometheusAccess)
 
 
 def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -> None:
@@ -61,12 +44,8 @@ def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -
 
 
 def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
-    _add_data(parser)
+    declare(parser, OPTIONS)
     # argparse.SUPPRESS: the default of a subcommand would undo an option given before it.
     adder(parser.add_argument)(
         "--json", "write JSON: an object for each incident", default=how.get("default", argparse.SUPPRESS)
     )
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    declare(parser, OPTIONS, ("data",))

@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from support import history
 from support.bridge import CHANNEL, body_of
-from triton_alerts import hours
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.summaries import summarize
 from triton_exporter.common.moments import rfc3339
-from triton_slo import names
 from tritonwatch.cli import main
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -152,7 +148,7 @@ def test_a_page_that_has_ended_is_not_called_firing(
 def test_a_cause_that_the_message_named_is_known_the_morning_after(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], largest: str, words: str
 ) -> None:
-    """A burn alert has its cause in its evidence: in `show` and the summary."""
+    """A burn alert has its cause in its evidence: in `show`."""
     body = json.loads(body_of("m", {"m1": SATURDAY}, {}, "critical", group="m"))
     body["alerts"][0]["annotations"].pop("cause", None)
     body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
@@ -164,11 +160,8 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     store.change(number, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
 
     page = printed(capsys, "show", recorded.incident.name, "--data", str(tmp_path))
-    week = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(SATURDAY + HOUR))
 
     assert f"cause           {words}\n" in page
-    named = "unknown cause (TritonReadinessBudgetBurn)" if words == "not known" else words
-    assert f"- {named}: 1 incident" in week
 
 
 def test_the_json_of_an_incident_has_its_times_and_its_timeline(
@@ -184,65 +177,6 @@ def test_the_json_of_an_incident_has_its_times_and_its_timeline(
     assert ["fired", "acknowledged", "closed"] == [event["kind"] for event in page["timeline"]]
     assert ("critical", "2026-11-16T12:00:30Z") == (raised["severity"], raised["paged_at"])
     assert ("warning", None) == (ticket["severity"], ticket["paged_at"])
-
-
-def test_a_week_is_summed_up_as_markdown(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It lists causes, models, pages outside hours, unacknowledged pages, and states what is not known."""
-    name, *_ = a_week(store)
-    page = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(MONDAY))
-
-    assert "# Incidents of the week, Mon 2026-11-16 09:00 to Mon 2026-11-23 09:00, UTC\n" in page
-    assert "- 3 incidents: 2 pages, 1 ticket; 2 still open\n" in page
-    assert "- 1 of 2 pages outside working hours (monday:friday 09:00-17:00 UTC)\n" in page
-    assert "- 1 of 2 pages not acknowledged\n" in page
-    assert "- Median time to acknowledge a page: 3m\n" in page
-    assert "- broken: 1 incident, 1 page, 15m in total\n" in page
-    assert f"- Sat 00:37, acknowledged in 3m: Model broken1 failed to load ({name})\n" in page
-    assert "- resnet: 1 of 1 page\n" in page
-    assert "- Unknown: no --prometheus URL was given.\n" in page
-
-
-@pytest.mark.real
-def test_a_summary_names_the_budgets_that_were_spent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The most spent first, each with what it was a week before; one of Sloth's is not ours."""
-    week = 7 * 24 * HOUR
-
-    def left(
-        model: str, before: float, now: float, **more: str
-    ) -> tuple[str, dict[str, str], list[tuple[float, float]]]:
-        points = [(history.END - week - 60, before), (history.END - 60, now)]
-        return names.PERIOD_BUDGET_REMAINING, {"slo": "fast", "model": model} | more, points
-
-    series = [
-        left("bert", 0.9, 0.58, indicator="latency"),
-        left("resnet", 0.2, -0.25, indicator="latency"),
-        left("idle", 1, 1, indicator="latency"),
-        left("sloth", 0, 0),
-    ]
-    with history.serve(history.openmetrics(series), tmp_path) as url:
-        page = printed(
-            capsys, "summary", "--data", str(tmp_path), "--until", str(history.END), "--prometheus", url
-        )
-
-    assert [
-        "- fast, resnet: 1.25x spent (80 % a week before)",
-        "- fast, bert: 42 % spent (10 % a week before)",
-        "- 1 other budget less than 1 % spent",
-    ] == page.splitlines()[-3:]
-
-
-def test_names_in_a_summary_are_not_markup(store: Store, tmp_path: Path) -> None:
-    """A model called `*a*` is text in Markdown, and `<!channel>` mentions nobody where it is pasted."""
-    fire(store, "*a* <!channel>", MONDAY - HOUR)
-    week = summarize(
-        list_incidents(tmp_path), datetime.fromtimestamp(MONDAY, UTC), hours.parse(hours.WORKING), []
-    )
-
-    assert r"\*a\* \<!channel\>" in week.markdown()
 
 
 def test_incidents_of_a_bridge_with_another_schema_are_not_guessed(
@@ -265,7 +199,6 @@ def test_incidents_of_a_bridge_with_another_schema_are_not_guessed(
         (["--data", "/nonexistent"], 2, "is not a folder"),
         (["show", "abc", "--data", "."], 1, "incident abc: not found"),
         (["abcd", "--data", "."], 1, "incident abcd: not found"),
-        (["summary", "--data", ".", "--hours", "always"], 2, "are not in the form"),
     ],
 )
 def test_a_mistake_in_reading_incidents_is_named(
@@ -281,21 +214,3 @@ def test_a_mistake_in_reading_incidents_is_named(
 
     assert code == main(["incidents", *words])
     assert output in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("at", "inside"),
-    [
-        ("2026-11-20T08:59+01:00", False),
-        ("2026-11-20T09:00+01:00", True),
-        ("2026-11-20T16:59+01:00", True),
-        ("2026-11-20T17:00+01:00", False),
-        ("2026-11-21T12:00+01:00", False),
-        ("2026-07-17T09:00+02:00", True),
-    ],
-)
-def test_working_hours_follow_their_time_zone(at: str, inside: bool) -> None:
-    """In summer time and out of it, weekends out."""
-    working = hours.parse("monday:friday 09:00-17:00 Europe/Berlin")
-
-    assert inside == working.contain(datetime.fromisoformat(at).timestamp())
