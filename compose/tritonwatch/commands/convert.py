@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.convert import openslo, sloth
@@ -32,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
     texts = [(str(file), text_of(file, "utf-8-sig")) for file in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
-    _print_ledger(ledger, args, text)
+    for note, findings in (("", ledger.mistakes), ("", ledger.losses), ("note: ", ledger.notes)):
+        for finding in dict.fromkeys(findings):
+            print(f"{note}{finding}", file=sys.stderr)
     if ledger.mistakes:
         raise ProblemsError(Problem("", f"{count(len(ledger.mistakes), 'mistake')}, nothing written"))
     if not text:
@@ -40,11 +40,8 @@ def run(args: argparse.Namespace) -> int:
             Problem("", "the files contain nothing that can be converted; nothing was written")
         )
     lost = count(len(set(ledger.losses)), "field")
-    if args.strict and ledger.losses:
-        reason = f"{lost} cannot be converted; nothing was written because of --strict"
-        raise ProblemsError(Problem("", reason), code=INCOMPLETE)
     if args.out is None:
-        print("" if args.json else text, end="")
+        print(text, end="")
     else:
         try:
             output.write_file(args.out, text, args.force)
@@ -54,23 +51,6 @@ def run(args: argparse.Namespace) -> int:
         reason = f"converted, but {lost} could not be converted; see the messages above"
         raise ProblemsError(Problem("", reason), code=INCOMPLETE)
     return 0
-
-
-def _print_ledger(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
-    kinds = ("mistakes", "losses", "notes")
-    by_kind = {kind: list(dict.fromkeys(getattr(ledger, kind))) for kind in kinds}
-    if args.json:
-        is_printed = args.out is None and not ledger.mistakes and not (args.strict and ledger.losses)
-        result = {"converted": text if is_printed else None}
-        print(
-            json.dumps(
-                {kind: list(map(asdict, findings)) for kind, findings in by_kind.items()} | result, indent=2
-            )
-        )
-        return
-    for kind, findings in by_kind.items():
-        for entry in findings:
-            print(f"{'note: ' if kind == 'notes' else ''}{entry}", file=sys.stderr)
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:

@@ -22,12 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--from", "format of the files", dest="source", choices=("sloth", "openslo"), required=True)
     add("--out FILE", "file to write (default: standard output)", path)
     add("--force", "overwrite --out if it exists")
-    add("--strict", "write nothing if something cannot be converted")
-    add(
-        "--json",
-        "write the report as JSON instead of text; without --out, the JSON also contains the "
-        "converted objectives",
-    )
     add(
         "--window DURATION",
         "period of SLOs whose file does not contain a period, as with Sloth (default: 30d)",

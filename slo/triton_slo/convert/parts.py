@@ -121,11 +121,6 @@ class Entry:
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
 
     @property
-    def is_text(self) -> bool:
-        """True if the entry is a scalar."""
-        return isinstance(self.node, yaml.ScalarNode)
-
-    @property
     def is_list(self) -> bool:
         """True if the entry is a list."""
         return isinstance(self.node, yaml.SequenceNode)

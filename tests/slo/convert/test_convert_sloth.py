@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -140,9 +139,7 @@ def test_anchors_and_several_documents_are_read(tmp_path: Path) -> None:
 
 
 def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
-    """A file that is there stays as it is, and --strict writes only what is whole."""
-    assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--strict")
-    assert not (tmp_path / "objectives").exists()
+    """A file that is there stays as it is."""
     assert 0 == convert("sloth", tmp_path, SLOTH)
     assert 2 == convert("sloth", tmp_path, SLOTH + PAGED)
     assert ["checkout-orders"] == list(converted(tmp_path))
@@ -243,21 +240,6 @@ def test_good_events_are_what_the_total_has_besides() -> None:
     assert 'h_count - ignoring (le) h_bucket{le="1"}' == queries.failures('h_bucket{le="1"}', "h_count").text
     with pytest.raises(queries.QueryError, match="count the failed events instead"):
         queries.failures("good_total", "all_total")
-
-
-def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was lost, with place and reason; the result is in it where no file is named."""
-    source = tmp_path / "in.yaml"
-    source.write_text(SLOTH + "    colour: blue\n")
-
-    assert 3 == main(["convert", "--from", "sloth", str(source), "--json"])
-    report = json.loads(capsys.readouterr().out)
-    assert ["mistakes", "losses", "notes", "converted"] == list(report)
-    assert [f"{source}:11"] == [loss["place"] for loss in report["losses"]]
-    assert "name: checkout-orders" in report["converted"]
-    assert 3 == main(["convert", "--from", "sloth", str(source), "--json", "--out", str(tmp_path / "o.yaml")])
-    assert json.loads(capsys.readouterr().out)["converted"] is None
-    assert (tmp_path / "o.yaml").exists()
 
 
 KUBERNETES = """\
