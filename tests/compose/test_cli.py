@@ -102,9 +102,8 @@ def test_a_history_file_takes_precedence_over_the_variable(
 ) -> None:
     """The variable must not make `backtest --history` ambiguous."""
     monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "http://127.0.0.1:1")
-    for file in ("/no/such.csv", "/no/such.npz"):
-        assert 2 == main(["backtest", "--history", file])
-        assert f"{file}: No such file" in capsys.readouterr().err
+    assert 2 == main(["backtest", "--history", "/no/such.csv"])
+    assert "/no/such.csv: No such file" in capsys.readouterr().err
 
 
 def test_missing_options_are_shown_in_an_example(capsys: pytest.CaptureFixture[str]) -> None:

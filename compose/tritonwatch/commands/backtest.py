@@ -27,10 +27,8 @@ from triton_slo.backtest.history import (
     excluded_spans,
     fetch,
     from_csv,
-    from_npz,
     records_from,
     to_csv,
-    to_npz,
 )
 from triton_slo.backtest.replay import Episode, Replayed
 from triton_slo.backtest.report import (
@@ -130,11 +128,7 @@ def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
 def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
     if args.history:
         try:
-            if args.history.endswith(".csv"):
-                return from_csv(text_of(Path(args.history))), []
-            return from_npz(Path(args.history).read_bytes()), []
-        except OSError as error:
-            raise ProblemsError(Problem(f"--history {args.history}", str(error.strerror))) from error
+            return from_csv(text_of(Path(args.history))), []
         except HistoryError as error:
             raise ProblemsError(Problem(f"--history {args.history}", str(error)), code=1) from error
     step = max(1.0, round(args.step))
@@ -195,8 +189,6 @@ def _refuse_save(path: str | None) -> None:
     parent = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise ProblemsError(Problem(f"--save {path}", "is a folder", "name a file in this folder"))
-    if not path.endswith((".csv", ".npz")):
-        raise ProblemsError(Problem(f"--save {path}", "the name must end in .csv or .npz"))
     if os.path.lexists(path):
         reason = "already exists and is not overwritten"
         raise ProblemsError(Problem(f"--save {path}", reason, "choose another file"))
@@ -207,8 +199,7 @@ def _refuse_save(path: str | None) -> None:
 
 def _save(history: History, path: str | None) -> None:
     if path is not None:
-        data = to_csv(history).encode() if path.endswith(".csv") else to_npz(history)
-        output.write_file(Path(path), data)
+        output.write_file(Path(path), to_csv(history))
 
 
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:

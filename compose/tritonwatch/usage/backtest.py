@@ -21,12 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--history FILE",
-        "replay this file (CSV, or a file written by --save) instead of data from Prometheus",
+        "replay this CSV file, such as one written by --save, instead of data from Prometheus",
     )
     add(
         "--save FILE",
-        "save the replayed data to this file (.csv, or the more compact .npz); an existing file is never "
-        "overwritten",
+        "save the replayed data to this CSV file; an existing file is never overwritten",
     )
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
     add_at(add, "end of the history")

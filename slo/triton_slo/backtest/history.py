@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,29 +119,6 @@ def to_csv(history: History) -> str:
         for at, *values in zip(history.times, *(column[row] for column in columns), strict=True):
             if not np.isnan(values[1]):
                 writer.writerow([f"{at:.15g}", *key, *(f"{value:.15g}" for value in values)])
-    return out.getvalue()
-
-
-def from_npz(data: bytes) -> History:
-    """Read what `to_npz` wrote. Raises HistoryError."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            keys = tuple((str(slo), str(model), str(version)) for slo, model, version in file["keys"])
-            names = ("times", "bad", "total", *(["error"] if "error" in file else []))
-            return History(keys, *(file[name].astype(np.float64) for name in names))
-    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise HistoryError(
-            "is not a history as `tritonwatch backtest --save` writes it (.csv, else .npz)"
-        ) from error
-
-
-def to_npz(history: History) -> bytes:
-    """Write a history compactly: a month of minutes of a thousand series is some tens of megabytes."""
-    out = io.BytesIO()
-    arrays = {"keys": np.array(history.keys), "times": history.times}
-    if history.error is not None:
-        arrays["error"] = history.error
-    np.savez_compressed(out, bad=history.bad, total=history.total, **arrays)
     return out.getvalue()
 
 

@@ -21,15 +21,16 @@ from support.tools import newest, prometheuses
 from triton_exporter.catalogue import state, triton
 from triton_slo import rules
 from triton_slo.artifact import Options
-from triton_slo.backtest.history import COLUMNS, History, fetch, to_csv, to_npz
+from triton_slo.backtest.history import COLUMNS, History, fetch, to_csv
 from triton_slo.backtest.replay import Episode, Replayed
-from triton_slo.backtest.report import INCIDENT_COLUMNS, Report, Score
+from triton_slo.backtest.report import INCIDENT_COLUMNS, Report, Score, backtest
 from triton_slo.objective.model import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, query_ranges
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.commands import backtest as command
+from tritonwatch.objective_files import load
 
 DAYS, STEP = 2, 60
 START = END - DAYS * 86400
@@ -276,17 +277,16 @@ def test_recorded_time_without_data_is_unknown_and_not_idle(tmp_path: Path) -> N
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("saved", ["kept.csv", "kept.npz"])
 def test_a_saved_history_replays_the_same(
-    prometheus: str, tmp_path: Path, saved: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What --save keeps, --history replays to the same alerts, without Prometheus."""
     common = ["--objectives", str(objectives(tmp_path / "o")), "--json"]
-    window = ["--last", "12h", "--at", str(END), "--save", str(tmp_path / saved)]
+    window = ["--last", "12h", "--at", str(END), "--save", str(tmp_path / "kept.csv")]
 
     assert 0 == main(["backtest", "--prometheus", prometheus, *window, *common])
     first = json.loads(capsys.readouterr().out)
-    assert 0 == main(["backtest", "--history", str(tmp_path / saved), *common])
+    assert 0 == main(["backtest", "--history", str(tmp_path / "kept.csv"), *common])
     again = json.loads(capsys.readouterr().out)
     assert first["episodes"] == again["episodes"]
 
@@ -319,9 +319,8 @@ def test_an_incident_within_the_stated_error_pages_only_where_none_was_stated(
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url:
         asked = ["--prometheus", url, "--last", "8h", "--at", str(END)]
-        for saved in ("kept.csv", "kept.npz"):
-            assert {"sure"} == paged(*asked, "--save", str(tmp_path / saved))
-            assert {"sure"} == paged("--history", str(tmp_path / saved))
+        assert {"sure"} == paged(*asked, "--save", str(tmp_path / "kept.csv"))
+        assert {"sure"} == paged("--history", str(tmp_path / "kept.csv"))
 
 
 GAP = "[red]gap\x1b[2J"
@@ -379,9 +378,7 @@ def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
     assert "…" not in out.getvalue()
 
 
-def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(tmp_path: Path) -> None:
     """Of ten days there is data of one: the verdict is for that day, and an objective may have less."""
     folder = objectives(tmp_path / "o")
     (folder / "late.yaml").write_text("{name: late, target: 99%, indicator: errors}\n")
@@ -389,19 +386,19 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     total = np.full((2, 240), np.nan)
     total[0, -24:], total[1, -6:] = 600.0, 600.0
     keys = (("errors", "m", "1"), ("late", "m", "1"))
-    (tmp_path / "h.npz").write_bytes(to_npz(History(keys, times, total * 0.0, total)))
-    words = ["backtest", "--history", str(tmp_path / "h.npz"), "--objectives", str(folder)]
+    replayed = {objective.name: Replayed(objective, Options()) for objective in load(folder)}
+    report = backtest(History(keys, times, total * 0.0, total), replayed)
+    out = io.StringIO()
 
-    assert 0 == main(words)
-    heading = capsys.readouterr().out.split("Pages and tickets")[0]
+    Console(file=out, width=120).print(command.tables(report, 40))
+
+    heading = out.getvalue().split("Pages and tickets")[0]
     assert (
         "Data covers only the last 1d of 10d (10%), since 1970-01-10 00:00:00 UTC: the results below are for "
         "this time only, and failures before it are not in the budgets." in " ".join(heading.split())
     )
     assert "late: data of the last 6h (2.5%)" in heading
-
-    assert 0 == main([*words, "--json"])
-    assert {"errors": 9 * 86400.0, "late": 9.75 * 86400} == json.loads(capsys.readouterr().out)["data_from"]
+    assert {"errors": 9 * 86400.0, "late": 9.75 * 86400} == report.data_from
 
 
 @pytest.mark.parametrize(
@@ -412,7 +409,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
         (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
         (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last: must be at least twice --step"),
         (["--history", "/no/such.csv"], 2, "/no/such.csv: No such file or directory"),
-        (["--history", "/dev/null"], 1, "is not a history as `tritonwatch backtest --save` writes it"),
+        (["--history", "/dev/null"], 1, "line 1: the header must be time,slo,model"),
         (["--history", "/dev/null", "--objectives", "/no/such"], 2, "--objectives /no/such: is not a folder"),
     ],
 )
@@ -427,11 +424,10 @@ def test_objectives_that_cannot_be_replayed_are_reported(
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("precious.yaml", "precious.yaml: the name must end in .csv or .npz"),
-        ("", ": the name must end in .csv or .npz"),
+        ("precious.yaml", "precious.yaml: already exists and is not overwritten"),
         ("old.csv", "old.csv: already exists and is not overwritten (fix: choose another file)"),
-        ("link.npz", "link.npz: already exists and is not overwritten"),
-        ("folder.npz", "folder.npz: is a folder (fix: name a file in this folder)"),
+        ("link.csv", "link.csv: already exists and is not overwritten"),
+        ("folder.csv", "folder.csv: is a folder (fix: name a file in this folder)"),
         ("no/such.csv", "no is not a folder (fix: create it, or choose another)"),
     ],
 )
@@ -439,11 +435,11 @@ def test_a_file_that_save_must_not_write_is_refused_before_any_query(
     name: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody listens at this address: an error about it would have the exit code 1."""
-    (tmp_path / "folder.npz").mkdir()
-    (tmp_path / "link.npz").symlink_to(tmp_path / "elsewhere.npz")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "elsewhere.csv")
     for file in ("precious.yaml", "old.csv"):
         (tmp_path / file).write_text("precious")
-    save = str(tmp_path / name) if name else ""
+    save = str(tmp_path / name)
 
     assert 2 == main(["backtest", "--prometheus", "http://127.0.0.1:1", "--save", save])
     assert printed in capsys.readouterr().err
@@ -459,15 +455,6 @@ def test_a_history_of_an_unknown_objective_is_refused(
 
     assert 1 == main(["backtest", "--history", str(tmp_path / "h.csv")])
     assert "the history contains objectives without a file: mine" in capsys.readouterr().err
-
-
-def test_an_archive_is_small(tmp_path: Path) -> None:
-    """A day of minutes of a thousand series stays below ten bytes a step."""
-    random = np.random.default_rng(1)
-    total = random.poisson(600, (100, 1440)).astype(float)
-    keys = tuple(("errors", f"m{i}", "1") for i in range(100))
-
-    assert len(to_npz(History(keys, 60.0 * np.arange(1440), total * 0.0, total))) < 10 * total.size
 
 
 @given(st.integers(1, 60), st.integers(1, 50_000))
