@@ -306,23 +306,4 @@ The traffic:
 The sources:
 
 {sources}
-
-What the results mean:
-
-- **sampled_mean** counts all requests of one second with their mean duration. It is right if all requests of a
-  second take about the same time (a queue that builds up, slow drift, few requests). It does not see a few slow
-  requests among many fast ones: all of them count as slow or all as fast, depending on the mean.
-- **decomposed** recovers single requests from the sums of short intervals, as
-  [distributions](exporter.md#latency-and-queue-histograms) describes.
-- **summary** takes the share from Triton's quantiles of the last minute. It therefore lags, and its tail is only as
-  fine as the quantiles that Triton is configured to compute. Summaries cost throughput of Triton (a report upstream
-  names up to a third).
-- **trace** is exact at rate 1. If every Nth request is traced, all requests of five seconds are distributed like
-  the few traced requests of those seconds. On average this is right if clients do not wait for responses. If a
-  few clients send the next request only after a response, slow requests weigh too much: at rate 2, two such
-  clients with 4.8 % slow requests were shown with 5.8 %, and more requests do not reduce this error.
-- **histogram** is exact to whole milliseconds if one of its buckets ends at the threshold. Triton has this
-  histogram for ordinary models from 26.01 on. The server of this run is older, so a model computed the same
-  histogram, through Triton's custom metrics. The column therefore shows how the exporter processes such a
-  histogram, not how Triton fills it.
 """
