@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from triton_exporter.common.duration import duration_between
-from triton_exporter.common.options import adder, parsed
+from triton_exporter.common.options import adder
 from tritonwatch.parser import declare
 from tritonwatch.project import Recorded
 from tritonwatch.usage.arguments import add_at, add_group_filter, whole
@@ -16,7 +15,6 @@ EXIT_CODES = {
     0: "printed",
     1: "a row is, or may be, in a state of --fail-on, rules are not loaded, or Prometheus did not respond",
 }
-_MIN_SECONDS = 0.2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,15 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--json", "write JSON instead of a table")
     add_group_filter(parser, "show only this model")
     add("--top N", "show only the N most urgent rows (default: all)", whole, default=0)
-    add_when = adder(parser.add_mutually_exclusive_group().add_argument)
-    add_at(add_when)
-    add_when(
-        "--watch DURATION",
-        "refresh until Ctrl-C, at this interval (default: 10s); with --json, print one line per refresh",
-        parsed(duration_between(_MIN_SECONDS, 3600)),
-        nargs="?",
-        const=10.0,
-    )
+    add_at(add)
     add(
         "--fail-on STATE",
         "exit with 1 if a row is in this state: exhausted, unknown, or burning (burn rate above 1x now) "

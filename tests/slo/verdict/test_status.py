@@ -113,13 +113,6 @@ def test_the_exit_code_fails_on_the_chosen_states(
     assert code == main(["status", "--prometheus", prometheus, "--at", str(END), "--fail-on", state, *others])
 
 
-def test_a_repeating_status_has_no_exit_code_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--watch` never ends, so `--fail-on` beside it is refused rather than ignored."""
-    words = ["status", "--prometheus", "http://127.0.0.1:9", "--watch", "--fail-on", "burning"]
-    assert 2 == main(words)
-    assert "leave one of them out" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])
 def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> None:
     """What a row is about, its state and its budget stay; the columns left out are named."""
