@@ -38,6 +38,7 @@ from triton_exporter.common.options import (
     url,
     with_scheme,
 )
+from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.names import RUNBOOK_URL
 
 FILE = Path("tritonwatch.yaml")
@@ -56,10 +57,25 @@ def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFil
 
 def known_keys() -> set[str]:
     """Return every key that a project file may have."""
+    return {option.key for model in _classes() for option in model.options().values()}
+
+
+def _classes() -> tuple[type[OptionsModel], ...]:
+    """Return classes that have every key of a project file."""
     from triton_alerts.bridge.settings import BridgeSettings
 
-    classes: tuple[type[OptionsModel], ...] = (Dashboards, Generation, Reloading, Pages, BridgeSettings)
-    return {option.key for model in classes for option in model.options().values()}
+    return Dashboards, Generation, Reloading, Pages, BridgeSettings
+
+
+def mistakes(file: OptionsFile) -> list[Problem]:
+    """Return the values in a project file that some verb refuses; files that it names may be on other machines."""
+    places, found = {given.place for given in file.given.values()}, []
+    for model in _classes():
+        try:
+            model.read({}, {}, file)
+        except ProblemsError as error:
+            found += [problem for problem in error.problems if problem.place in places]
+    return list(dict.fromkeys(found))
 
 
 def fill(

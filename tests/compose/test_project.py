@@ -155,3 +155,19 @@ def test_check_reads_the_files_of_the_project(folder: Path, capsys: pytest.Captu
 
     assert 1 == main(["check"])
     assert f"{folder / 'objectives' / 'wrong.yaml'}:2: ".removeprefix(f"{folder}/") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("severity", ["warning", "ticket"])
+def test_check_reads_what_only_the_bridge_needs(
+    folder: Path, severity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bridge would refuse to start with it, perhaps on another machine; the files it names are there."""
+    channel = f'channel_for: {{{severity}: "#tickets"}}, slack_token_file: elsewhere'
+    (folder / "tritonwatch.yaml").write_text(PROJECT.replace("channel: C0PAGES", channel))
+
+    assert (severity != "warning") == main(["check", "--offline"])
+    refused = (
+        "tritonwatch.yaml:4: bridge.channel_for: 'ticket=#tickets' is not understood "
+        "(fix: SEVERITY=CHANNEL, severity one of critical, warning, info)\n"
+    )
+    assert capsys.readouterr().err.startswith(refused if severity == "ticket" else "")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from pydantic import BeforeValidator
+
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.options import (
     Address,
@@ -70,9 +72,13 @@ def _channel(text: str) -> str:
     return text
 
 
+def _pairs(raw: object) -> object:
+    return [f"{severity}={channel}" for severity, channel in raw.items()] if isinstance(raw, dict) else raw
+
+
 def _channel_for(text: str) -> str:
-    severity, equals, channel = text.partition("=")
-    if not equals or not is_channel(channel) or severity not in SEVERITIES:
+    severity, _, channel = text.partition("=")
+    if not is_channel(channel) or severity not in SEVERITIES[:-1]:
         fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
         raise ValueError(f"{text!r} is not understood", fix)
     return text
@@ -128,7 +134,10 @@ class SlackSettings(OptionsModel):
     channel: Channel = "#triton-alerts"
     """Slack channel for incidents, preferably its id (C...) (default: {default})"""
     channel_for: Annotated[
-        Rare[tuple[str, ...]], each(_channel_for), Form("SEVERITY=CHANNEL", repeated=True)
+        Rare[tuple[str, ...]],
+        each(_channel_for),
+        BeforeValidator(_pairs),
+        Form("SEVERITY=CHANNEL", repeated=True),
     ] = ()
     """channel for one severity, such as warning=C0TICKETS (repeatable)"""
     escalate_after: Rare[Seconds] = 900.0

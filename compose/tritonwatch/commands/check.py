@@ -37,7 +37,7 @@ from triton_slo.plan import Plan
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
-from tritonwatch import access
+from tritonwatch import access, project
 from tritonwatch.arguments import text_or_problem, yaml_files
 from tritonwatch.usage.check import OPTIONS
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         # Of a project; whoever names a file asks about it alone.
         undelivered = [] if args.files else list(_delivery(args))
     mistakes, hints = _findings(files, live, args)
-    mistakes += undelivered
+    mistakes += [*undelivered, *(() if args.files else project.mistakes(args.project_file))]
     if args.json:
         _print_json(files, mistakes, hints)
     else:
