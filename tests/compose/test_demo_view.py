@@ -20,14 +20,12 @@ def test_a_model_that_only_readiness_judges_has_its_numbers(tmp_path: Path) -> N
     times = [now + at for at in range(-120, 121, 15)]
     readiness = [
         row
-        for model, left in (("broken", -0.5), ("good", 0.9), ("missing", 0.1))
+        for model in ("broken", "good", "missing")
         for row in recorded_group(
-            group_labels("readiness", model, ""), times, target=0.999, errors={"5m": 0.004}, left=left
+            group_labels("readiness", model, ""), times, target=0.999, errors={"5m": 0.004}
         )
     ]
-    latency = recorded_group(
-        group_labels("latency", "good", "1"), times, target=0.99, errors={"5m": 0.02}, left=0.4
-    )
+    latency = recorded_group(group_labels("latency", "good", "1"), times, target=0.99, errors={"5m": 0.02})
     ready = [
         (str(state.MODEL_READY), {"model": model, "version": "1"}, [(at, 1.0) for at in times])
         for model in ("broken", "good")
@@ -36,7 +34,7 @@ def test_a_model_that_only_readiness_judges_has_its_numbers(tmp_path: Path) -> N
         rows = Viewer(url, "http://127.0.0.1:9").poll().rows
 
     assert [
-        ModelRow("broken", "1", ready=1.0, burn_rate=pytest.approx(4.0), budget_left=-0.5),
-        ModelRow("good", "1", ready=1.0, burn_rate=pytest.approx(4.0), budget_left=0.4),
-        ModelRow("missing", "", burn_rate=pytest.approx(4.0), budget_left=0.1),
+        ModelRow("broken", "1", ready=1.0, burn_rate=pytest.approx(4.0)),
+        ModelRow("good", "1", ready=1.0, burn_rate=pytest.approx(4.0)),
+        ModelRow("missing", "", burn_rate=pytest.approx(4.0)),
     ] == rows

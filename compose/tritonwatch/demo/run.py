@@ -17,7 +17,7 @@ from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
 from triton_exporter.common.duration import measured_text
-from triton_slo.amounts import budget_left, burn_rate
+from triton_slo.amounts import burn_rate
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.steps import (
@@ -212,7 +212,7 @@ def _model_table(rows: Sequence[ModelRow]) -> Table:
     table.add_column("model", no_wrap=True)
     table.add_column("version")
     table.add_column("ready")
-    for name in ("requests/s", "mean latency", "in queue", "batch size", "burn rate", "budget left"):
+    for name in ("requests/s", "mean latency", "in queue", "batch size", "burn rate"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -224,7 +224,6 @@ def _model_table(rows: Sequence[ModelRow]) -> Table:
             _number_text(row.queue_share, "{:.0%}"),
             _number_text(row.batch_size, "{:.1f}"),
             _coloured(row.burn_rate, burn_rate, row.burn_rate is not None and row.burn_rate > 1),
-            _coloured(row.budget_left, budget_left, row.budget_left is not None and row.budget_left < 0),
         )
     return table
 

@@ -38,7 +38,6 @@ QUERIES: Mapping[str, str] = {
     "queue_share": _rate_ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
     "batch_size": _rate_ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
     "burn_rate": f"max {_BY} ({names.sli_error('5m')} / {names.ERROR_BUDGET_RATIO})",
-    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING})",
 }
 """Column -> PromQL, one value per model and version; of readiness per model, for all of its versions."""
 
@@ -61,7 +60,6 @@ class ModelRow:
     queue_share: float | None = None
     batch_size: float | None = None
     burn_rate: float | None = None
-    budget_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
