@@ -100,10 +100,12 @@ def groups(plan: Plan) -> tuple[Group, Group]:
     )
     long = _without_repeated_comments(
         Rule(
-            f"{names.COUNTER}{plan.own}",
+            f"{names.COUNTER}{plan.own} and last_over_time({names.COPY}{plan.own}[2h] offset 1s)\n"
+            f"or 0 * {names.COUNTER}{plan.own}",
             names.COPY,
             labels=plan.labels,
-            comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less.",
+            comment=f"The same counter, every {LONG_INTERVAL}, so that long windows read less. It begins at 0: what "
+            "was counted before its first sample is in the second one.",
         ),
         _since(plan),
         *_shares(plan, [window for window in plan.windows if _from_copy(window)]),
@@ -334,10 +336,8 @@ def _budget_left(plan: Plan, fast: list[str]) -> Iterator[Rule]:
     if fast:
         whole = max(fast, key=parse_seconds)
         old = f"time() - {names.COUNTER_SINCE}{own} >= {number(plan.clock.real(whole))}"
-        spent = f"({spent} or ({share(plan, whole)} unless {old}))"
-        first = (
-            f" In the first minutes, before the long window has data, that of {whole}, which is all there is."
-        )
+        spent = f"(({share(plan, whole)} unless {old}) or {spent})"
+        first = f" While all that is counted is within {whole}, that window is newer."
     yield Rule(
         f"1 - {spent} / {names.ERROR_BUDGET_RATIO}{own}",
         names.PERIOD_BUDGET_REMAINING,

@@ -402,6 +402,24 @@ def test_every_event_is_counted_once_and_the_page_comes(
     assert set(truth) == {model for _, _, model in played.firing}
 
 
+def test_on_the_first_day_every_window_says_the_same(tmp_path: Path) -> None:
+    """A model fails in its first three minutes, between two copies of its counter: no window misses a failure."""
+    world = World()
+    begins, minutes = 41, 23
+    traffic: list[tuple[int, int] | None] = [None] * (begins * MINUTE)
+    triton_server(world, "m", counted([*traffic, (100, 0), *incident(0, 3, minutes - 3, 0.5)]))
+
+    windows = [names.sli_error(window) for window in ("1h", "6h", "1d", "3d", "30d")]
+    asked = [*windows, f"(1 - {names.PERIOD_BUDGET_REMAINING}) * {names.ERROR_BUDGET_RATIO}"]
+    played = play(promtools()[-1], tmp_path, [objective("errors")], world, asked)
+
+    failed = 3 * MINUTE * 50 / (minutes * MINUTE * 100)
+    for query, answer in zip(asked, played.answers, strict=True):
+        # Long windows read a copy of the counter that is up to four minutes old.
+        assert failed <= answer["m"] <= failed * minutes / (minutes - 4), (query, failed, answer)
+    assert played.answers[-1] == pytest.approx(played.answers[0])
+
+
 def test_few_failures_page_nobody(tmp_path: Path) -> None:
     """One of ten requests in an hour fails, and four of four; five do page."""
     world = World()
