@@ -17,9 +17,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
-from triton_exporter.common.duration import DAY, in_words, parse_seconds, time_text
+from triton_exporter.common.duration import in_words, time_text
 from triton_exporter.common.printable import printable
-from triton_slo.amounts import burn_rate, cause_words, not_known_yet, ratio
+from triton_slo.amounts import burn_rate, cause_words, ratio
 from triton_slo.estimate import uncertainties
 from triton_slo.group_status import (
     SHOWN_WINDOWS,
@@ -203,8 +203,7 @@ def _word_column(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps:
 
 
 def _burn_cell(window: str, row: GroupStatus) -> str:
-    young = not_known_yet(row.history_seconds, parse_seconds(window) / DAY)
-    return rate(None if young else row.burn.get(window))
+    return rate(row.burn.get(window))
 
 
 _OVERVIEW: tuple[Column[Overview], ...] = (

@@ -170,7 +170,7 @@ class Objectives:
 
     def estimate_error(self) -> str:
         """Return the error, either way, of each estimated share of the last hour."""
-        return self._of(ESTIMATE_ERROR)
+        return self._mature(self._of(ESTIMATE_ERROR), 3600)
 
     def promised(self, indicator: type[Indicator]) -> str:
         """Return the limit that objectives of a kind promise, in the unit of its graphs."""

@@ -41,7 +41,7 @@ SHOWN_WINDOWS = ("1h", "6h", "3d")
 _MIN_WRITTEN_ERROR = 0.0001
 """Smallest error that is written as a number; a smaller one is written as below it."""
 _MIN_ERROR = 1e-9
-"""Smallest error that is shown: below it, counts and sums determine the share exactly."""
+"""Smallest error there is: below it, counts and sums determine the share exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,7 @@ class GroupStatus:
     def shown_state(self) -> str:
         """The state with the caveats and the error of an estimate: `ok (estimated, +-1.2 points)`."""
         error = self.estimate_error
-        if error is None:
-            return self._qualified("")
-        return self._qualified(f", {either_way(error) if error > _MIN_ERROR else 'exact in the last hour'}")
+        return self._qualified("" if error is None else f", {either_way(error)}")
 
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
@@ -181,6 +179,8 @@ def points(share: float) -> str:
 
 def either_way(error: float) -> str:
     """Return how far an estimate may be off: +-1.2 points; an error that would be written as 0 has a bound."""
+    if error < _MIN_ERROR:
+        return "+-0 points"
     return f"+-{points(error)}" if error >= _MIN_WRITTEN_ERROR else f"+-<{points(_MIN_WRITTEN_ERROR)}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
-from triton_exporter.common.duration import DAY
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_exporter.common.moments import utc_text
 from triton_slo import names
 from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, not_known_yet
@@ -23,6 +23,8 @@ from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.promql import Matchers, regex_of
 
 _PACE = "1h"
+_HOUR = 1 / 24
+"""Days of the window of `ESTIMATE_ERROR`."""
 _NOW = "5m"
 _ERROR_PREFIX = names.sli_error("")
 _PLAIN = (
@@ -170,15 +172,21 @@ class _SamplesByGroup:
         known = {**self._values_of_objective(key), **own}
         target, counted = known.get(names.OBJECTIVE_RATIO), names.COUNTER in own
         left = known.get(names.PERIOD_BUDGET_REMAINING)
+        since = own.get(names.COUNTER_SINCE)
+        if since is None and counted:
+            since = self._at  # it has just begun
+        recorded = None if since is None else max(0.0, self._at - since)
         burn = {
-            name.removeprefix(_ERROR_PREFIX): share / error_budget(target)
+            window: share / error_budget(target)
             for name, share in own.items()
             if target is not None and name.startswith(_ERROR_PREFIX)
+            for window in [name.removeprefix(_ERROR_PREFIX)]
+            if window == _NOW or not not_known_yet(recorded, parse_seconds(window) / DAY)
         }
         burn_now = burn.pop(_NOW, None)
         period_end = known.get(PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        history = self._short_history_seconds(own.get(names.COUNTER_SINCE), known)
+        history = self._short_history_seconds(recorded, known)
         days = known.get(names.PERIOD_DAYS)
         shown = None if not_known_yet(history, days) else left
         lasts, seconds = _budget_lasts(shown, burn.get(_PACE, burn_now), days, ends_in)
@@ -216,7 +224,7 @@ class _SamplesByGroup:
                 )
             ),
             sources=tuple(sorted(set(self._sources[key]))),
-            estimate_error=own.get(names.ESTIMATE_ERROR),
+            estimate_error=None if not_known_yet(recorded, _HOUR) else own.get(names.ESTIMATE_ERROR),
             seen_seconds_ago=own.get(AGE),
             retired=not counted and not gone,
             history_seconds=history,
@@ -236,15 +244,14 @@ class _SamplesByGroup:
                 values |= self._objectives[place]
         return values
 
-    def _short_history_seconds(self, since: float | None, values: Mapping[str, float]) -> float | None:
+    def _short_history_seconds(self, recorded: float | None, values: Mapping[str, float]) -> float | None:
         """Return the recorded seconds where they are less than the period so far."""
         days = values.get(names.PERIOD_DAYS)
-        if since is None or days is None:
+        if recorded is None or days is None:
             return None
         start = values.get(PERIOD_START)
         passed = days * DAY if start is None else max(1.0, self._at - start)
-        reached = max(0.0, self._at - since)
-        return reached if reached < max(WHOLE_PERIOD * passed, LEAST_RECORDED * days * DAY) else None
+        return recorded if recorded < max(WHOLE_PERIOD * passed, LEAST_RECORDED * days * DAY) else None
 
 
 def _budget_lasts(

@@ -131,8 +131,11 @@ def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> No
 
 
 def test_burn_curves_are_by_window() -> None:
-    """The shortest first."""
+    """The shortest first; a longer one begins once a tenth of it is recorded."""
     windows = ("6h", "5m", "1h")
     series = [Series({"__name__": names.sli_error(window)}, (20, 30), (0.02, 0.01)) for window in windows]
-    curves = burn_curves(PastSeries(AXIS, tuple(series)), AXIS, 0.99)
-    assert ["5m", "1h", "6h"] == [curve.label for curve in curves]
+    curves = burn_curves(PastSeries(AXIS, tuple(series)), AXIS, 0.99, 430.0)
+    known = {curve.label: [value for value in curve.values if value is not None] for curve in curves}
+    assert [("5m", [2, 1]), ("1h", [1]), ("6h", [])] == [
+        (label, list(map(pytest.approx, values))) for label, values in known.items()
+    ]

@@ -87,7 +87,7 @@ def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_pat
         (0.0123, "ok (estimated, +-1.2 points)"),
         (0.00034, "ok (estimated, +-0.034 points)"),
         (0.000001, "ok (estimated, +-<0.01 points)"),
-        (0.0, "ok (estimated, exact in the last hour)"),
+        (0.0, "ok (estimated, +-0 points)"),
         (0.335, "ok (estimated, +-33.5 points)"),
     ],
 )

@@ -517,29 +517,38 @@ def test_causes_are_in_words() -> None:
         (120.0, 3600.0, "short history: less than the period is recorded for 1 of 1 group"),
         (120.0, 120.0, "short history: less than the period is recorded for 1 of 1 group"),
         (86400.0 * 4, 86400.0 * 4, ""),
+        # Since when it is counted is recorded some minutes later.
+        (None, None, "short history: less than the period is recorded for 1 of 1 group (the shortest: 0s); "),
     ],
 )
-def test_a_budget_of_less_than_its_period_is_called_one(
-    reaches_back: float, period_began: float | None, shown: str
+def test_a_window_of_which_little_is_recorded_is_not_known_yet(
+    reaches_back: float | None, period_began: float | None, shown: str
 ) -> None:
-    """Two minutes of failures are no budget of a month: nothing calls it exhausted, and the table states why."""
+    """Two minutes of failures are no budget of a month: nothing calls it exhausted, and the table states why.
+
+    Nor are they the burn rate of an hour, nor is the error of their estimate that of one.
+    """
     series = {
         names.OBJECTIVE_RATIO: 0.999,
         names.PERIOD_DAYS: 30.0,
         names.PERIOD_BUDGET_REMAINING: -999.0,
         names.sli_error("5m"): 1.0,
-        names.COUNTER_SINCE: END - reaches_back,
+        names.sli_error("1h"): 1.0,
+        names.ESTIMATE_ERROR: 0.0,
+        names.COUNTER: 120.0,
+        **({} if reaches_back is None else {names.COUNTER_SINCE: END - reaches_back}),
         **({} if period_began is None else {PERIOD_START: END - period_began}),
     }
     samples = [Sample({**GOOD, "__name__": name}, value, END) for name, value in series.items()]
 
     [row] = group_statuses(samples)
     lines = [line for line in caveats([row]) if line.startswith("short history")]
-    young = reaches_back == 120.0
+    young = {None: "0s", 120.0: "2m"}.get(reaches_back, "")
 
     assert ("unknown" if young else "exhausted") == row.lasts
-    assert ("not known yet: 2m of data, of 30d" if young else "1000x spent") == row.budget_words
+    assert (f"not known yet: {young} of data, of 30d" if young else "1000x spent") == row.budget_words
     assert ("burning" if young else "exhausted") == row.state
+    assert ((not young) * ["1h"], None if young else 0.0) == (list(row.burn), row.estimate_error)
 
     assert [bool(shown)] == [bool(lines)]
     assert "".join(lines).startswith(shown)

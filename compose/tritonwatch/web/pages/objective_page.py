@@ -5,6 +5,7 @@ First the page and its charts, then the recorded history that they show.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
@@ -129,7 +130,11 @@ class _ObjectivePage:
                 "Burn rate by window",
                 "times",
                 axis.times,
-                tuple(burn_curves(burn, axis, row.target)),
+                tuple(
+                    burn_curves(
+                        burn, axis, row.target, row.history_seconds, self.site.sources.options.time_scale
+                    )
+                ),
                 tuple(
                     Limit(f"{tier.name} {amounts.burn_rate(factor)} ({tier.long} and {tier.short})", factor)
                     for tier in plan.objective.alerting.tiers
@@ -271,20 +276,35 @@ def _timeline(states: PastSeries) -> list[tuple[str, list[tuple[float, float]]]]
     return sorted(rows.items())
 
 
-def burn_curves(burn: PastSeries, axis: ChartAxis, target: float | None) -> list[Curve]:
-    """Return the burn rate of each recorded window, the shortest first; none if the target is unknown."""
+def burn_curves(
+    burn: PastSeries,
+    axis: ChartAxis,
+    target: float | None,
+    history_seconds: float | None = None,
+    time_scale: float = 1.0,
+) -> list[Curve]:
+    """Return the burn rate of each recorded window, the shortest first; none if the target is unknown.
+
+    A window begins as soon as enough of it is recorded; the shortest is what burns now, and always known.
+    """
     if target is None:
         return []
     rates = {
         series.labels["__name__"].removeprefix(_ERRORS): axis.values(series)
         for series in burn.all_named(_ERRORS)
     }
-    return [
-        Curve(
-            window, tuple(None if value is None else value / error_budget(target) for value in rates[window])
+    since = -math.inf if history_seconds is None else axis.end - history_seconds
+    curves = []
+    for index, window in enumerate(sorted(rates, key=parse_seconds)):
+        days = parse_seconds(window) * time_scale / DAY
+        values = (
+            None
+            if value is None or (index and amounts.not_known_yet(at - since, days))
+            else value / error_budget(target)
+            for at, value in zip(axis.times, rates[window], strict=True)
         )
-        for window in sorted(rates, key=parse_seconds)
-    ]
+        curves.append(Curve(window, tuple(values)))
+    return curves
 
 
 def _even_pace(axis: ChartAxis, row: GroupStatus, period: float) -> Values:
