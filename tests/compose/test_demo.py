@@ -67,7 +67,7 @@ def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     demo = _start(folder, "--once", base=base)
     output = _read_until(demo, "TritonQueueBudgetBurn")
     # The page may have been made before the alert, and is made anew each second until the last step.
-    url = f"http://127.0.0.1:{base + 8}/?q=saturated+queue"
+    url = f"http://127.0.0.1:{base + 7}/?q=saturated+queue"
     eventually(
         lambda: re.search(r'<tr data-state="(burning|exhausted)', requests.get(url, timeout=60).text),
         "the page does not show what the alert is about",
@@ -138,7 +138,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     program = Path("/proc/self/comm").read_text().strip()
     problem = f"port {base + 4} (for Prometheus) is in use by {program} (process {os.getpid()})"
     assert re.fullmatch(
-        rf"tritonwatch demo: nothing was started: {re.escape(problem)}; choose 9 other ports: --port-base \d+ .*\n",
+        rf"tritonwatch demo: nothing was started: {re.escape(problem)}; choose 8 other ports: --port-base \d+ .*\n",
         output,
     )
     assert [] == list(tmp_path.iterdir())

@@ -8,7 +8,6 @@ from pathlib import Path
 from tritonwatch.demo.steps import (
     AFTER_REPAIR,
     BEFORE_REPAIR,
-    DemoView,
     MessageLog,
     ModelRow,
     Notice,
@@ -43,24 +42,23 @@ RESOLVED = [
 def _observation(
     rows: Sequence[ModelRow] = SERVING, notices: Sequence[Notice] = (), repaired: bool = False
 ) -> Observation:
-    return Observation(DemoView(rows), notices, repaired)
+    return Observation(rows, notices, repaired)
 
 
 def test_each_step_of_the_demo_happens_once() -> None:
     """Every step happens once, the repair waits for the steps before it."""
     progress = Progress()
 
-    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY]), 20)
+    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY]))
     assert not progress.ready_for_repair
-    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY, BURN]), 40)
+    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY, BURN]))
     assert progress.ready_for_repair
     repaired = [*SERVING, ModelRow("broken", "1", ready=1)]
     notices = [LOAD_FAILED, NOT_READY, BURN, *RESOLVED]
-    new = progress.update(_observation(repaired, notices, repaired=True), 60)
+    new = progress.update(_observation(repaired, notices, repaired=True))
 
     assert [step.name for step in AFTER_REPAIR] == [step.name for step in new]
     assert [] == progress.missing
-    assert 20 == progress.done[BEFORE_REPAIR[0].name]
 
 
 def test_a_failed_load_without_tritons_reason_does_not_count() -> None:
@@ -68,7 +66,7 @@ def test_a_failed_load_without_tritons_reason_does_not_count() -> None:
     progress = Progress()
     silent = Notice("firing", "TritonModelLoadFailed", "broken", "something is wrong")
 
-    progress.update(_observation(notices=[silent]), 1)
+    progress.update(_observation(notices=[silent]))
 
     assert BEFORE_REPAIR[1].name in progress.missing
 
@@ -79,7 +77,7 @@ def test_traffic_needs_every_model() -> None:
 
     for rows in (SERVING[:-1], idle, []):
         progress = Progress()
-        progress.update(_observation(rows), 1)
+        progress.update(_observation(rows))
         assert BEFORE_REPAIR[0].name in progress.missing
 
 
@@ -87,7 +85,7 @@ def test_a_resolve_before_the_repair_does_not_count() -> None:
     """A flap of the alert is not a recovery."""
     progress = Progress()
 
-    progress.update(_observation(notices=RESOLVED), 1)
+    progress.update(_observation(notices=RESOLVED))
 
     assert AFTER_REPAIR[1].name in progress.missing
 

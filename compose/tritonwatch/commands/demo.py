@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
-
-from rich.console import Console
 
 from triton_exporter.common.problem import Problem, ProblemsError
 from tritonwatch.demo.run import DemoSettings, run_demo
@@ -23,10 +20,7 @@ def run(args: argparse.Namespace) -> int:
         check_machine(Ports(args.port_base), args.dir or Path(tempfile.gettempdir()))
     except CannotStartError as problem:
         raise ProblemsError(Problem("", f"nothing was started: {problem}")) from problem
-    settings = DemoSettings(_new_folder(args.dir), args.port_base, args.time_scale, args.once)
-    # A pipe has no width: the table should not be squeezed into 80 columns there.
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
-    return run_demo(settings, console)
+    return run_demo(DemoSettings(_new_folder(args.dir), args.port_base, args.time_scale, args.once))
 
 
 def _new_folder(chosen: Path | None) -> Path:

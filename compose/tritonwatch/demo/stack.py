@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import requests
-import yaml
 
 from triton_slo.bridge_series import BRIDGE_JOB
 from tritonwatch import cli, files
@@ -56,7 +55,6 @@ class Ports:
         "Prometheus",
         "Alertmanager",
         "bridge",
-        "Grafana",
         "web page",
     )
 
@@ -112,7 +110,6 @@ class Stack:
     def addresses(self) -> Mapping[str, str]:
         """Name -> URL of everything a person may want to open."""
         shown = ["web page", "exporter", "Prometheus", "Alertmanager"]
-        shown += ["Grafana"] if any(child.name == "Grafana" for child in self.children) else []
         addresses_by_name = {name: self.ports.url(name) for name in shown}
         addresses_by_name["exporter"] += "/metrics"
         triton = {"Triton": self.triton.http_url, "Triton metrics": self.triton.metrics_url}
@@ -226,20 +223,11 @@ class Stack:
             self.directory / "prometheus.yml", self.directory / "prometheus", ports["Prometheus"]
         )
         yield self._child("Prometheus", command), ports.url("Prometheus") + "/-/ready"
-        grafana = _grafana(
-            self.directory,
-            ports["Grafana"],
-            ports.url("Prometheus"),
-            self.directory / "generated" / "dashboards",
-        )
-        if grafana is not None:
-            yield grafana, ports.url("Grafana") + "/api/health"
         web = ["web", "--listen", f"127.0.0.1:{ports['web page']}", "--prometheus", ports.url("Prometheus")]
         web += ["--objectives", str(files.objectives()), "--bridge-data", str(self.bridge_data)]
         web += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
         web += ["--alertmanager", ports.url("Alertmanager"), "--triton", self.triton.http_url]
         web += ["--triton-metrics", self.triton.metrics_url, "--gpu", "none"]
-        web += ["--grafana", ports.url("Grafana")] if grafana is not None else []
         yield self._child("web page", [*own, *web]), ports.url("web page") + "/-/ready"
 
     def _child(self, name: str, command: list[str]) -> Child:
@@ -264,52 +252,3 @@ def _answers(url: str) -> bool:
         return requests.get(url, timeout=2).status_code == 200
     except requests.RequestException:
         return False
-
-
-def _grafana(directory: Path, port: int, prometheus_url: str, dashboards: Path) -> Child | None:
-    """Return a Grafana that reads our dashboards and data source; None where there is no `grafana` on PATH.
-
-    Anonymous access is read-only and on loopback only; nobody can sign in.
-    """
-    binary = shutil.which("grafana")
-    if binary is None:
-        return None
-    home = directory / "grafana"
-    provisioning = home / "provisioning"
-    datasource = {
-        "name": "Prometheus",
-        "uid": "prometheus",
-        "type": "prometheus",
-        "access": "proxy",
-        "url": prometheus_url,
-        "isDefault": True,
-        "jsonData": {"timeInterval": "1s"},
-    }
-    options = {"path": str(dashboards)}
-    provider = {"name": "tritonwatch", "folder": "Triton", "type": "file", "options": options}
-    for folder, content in (
-        ("datasources", {"datasources": [datasource]}),
-        ("dashboards", {"providers": [provider]}),
-    ):
-        file = provisioning / folder / "tritonwatch.yml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump({"apiVersion": 1, **content}, sort_keys=False))
-    environment = {
-        "GF_SERVER_HTTP_ADDR": "127.0.0.1",
-        "GF_SERVER_HTTP_PORT": str(port),
-        "GF_PATHS_DATA": str(home / "data"),
-        "GF_PATHS_LOGS": str(home / "logs"),
-        "GF_PATHS_PROVISIONING": str(provisioning),
-        "GF_AUTH_ANONYMOUS_ENABLED": "true",
-        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
-        "GF_ANALYTICS_REPORTING_ENABLED": "false",
-        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
-        "GF_USERS_DEFAULT_THEME": "system",
-    }
-    command = [binary, "server"]
-    for path in (Path("/usr/share/grafana"), Path(binary).resolve().parents[1]):
-        if (path / "conf" / "defaults.ini").exists():
-            command += ["--homepath", str(path)]
-            break
-    return Child("Grafana", command, directory / "logs" / "grafana.log", environment)

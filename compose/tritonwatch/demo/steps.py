@@ -1,135 +1,52 @@
 """What a user of the demo sees, and the steps that this proves.
 
-A view has the values of the demo's Prometheus and Alertmanager, and a notice is a message that its bridge posted; a step has
-happened when both show it.
+A row is a model in the demo's Prometheus, and a notice is a message that its bridge posted; a step has happened when both
+show it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, ServerError
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_exporter.catalogue import state, triton
-from triton_slo import names
-from triton_slo.prometheus import Prometheus, PrometheusError, Sample
+from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.server_access import Access
 
-_BY = "by (model, version)"
-_WINDOW = "[10s]"
-
-
-def _rate_by_version(metric: object) -> str:
-    return f"sum {_BY} (rate({metric}{_WINDOW}))"
-
-
-def _rate_ratio(part: object, whole: object) -> str:
-    return f"{_rate_by_version(part)} / ({_rate_by_version(whole)} > 0)"
-
-
-QUERIES: Mapping[str, str] = {
-    "ready": f"min {_BY} ({state.MODEL_READY})",
-    "requests_per_second": _rate_by_version(triton.REQUEST_SUCCESS),
-    "mean_latency_seconds": f"{_rate_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
-    "queue_share": _rate_ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
-    "batch_size": _rate_ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
-    "burn_rate": f"max {_BY} ({names.sli_error('5m')} / {names.ERROR_BUDGET_RATIO})",
-}
-"""Column -> PromQL, one value per model and version; of readiness per model, for all of its versions."""
-
-SERVER_QUERIES: Mapping[str, str] = {
-    "up": f"min({state.UP})",
-    "live": f"min({state.SERVER_LIVE})",
-    "ready": f"min({state.SERVER_READY})",
-}
+_READY = f"min by (model, version) ({state.MODEL_READY})"
+_REQUESTS_PER_SECOND = f"sum by (model, version) (rate({triton.REQUEST_SUCCESS}[10s]))"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model version as the demo shows it; None means no data, never zero."""
+    """One model version; None means no data, never zero."""
 
     model: str
     version: str
     ready: float | None = None
     requests_per_second: float | None = None
-    mean_latency_seconds: float | None = None
-    queue_share: float | None = None
-    batch_size: float | None = None
-    burn_rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DemoView:
-    """All models, alerts and states of the server at one time."""
-
-    rows: Sequence[ModelRow] = ()
-    alerts: Sequence[ListedAlert] = ()
-    server: Mapping[str, float] = field(default_factory=dict)
-
-    def row(self, model: str) -> ModelRow | None:
-        """Return the first version of a model."""
-        return next((row for row in self.rows if row.model == model), None)
-
-
-def _worst(name: str, column: Mapping[tuple[str, str], float], model: str, version: str) -> float | None:
-    """Return the value of a version or of its model, whichever is worse."""
-    known = [column[key] for key in {(model, version), (model, "")} if key in column]
-    return (max if name == "burn_rate" else min)(known, default=None)
 
 
 class Viewer:
-    """Reads the values; a server that does not respond leaves its columns empty."""
+    """Reads the models from a Prometheus; one that does not respond shows none."""
 
-    def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
+    def __init__(self, prometheus_url: str) -> None:
         self._prometheus = Prometheus(Access(prometheus_url))
-        self._alertmanager = Alertmanager(Access(alertmanager_url, timeout_seconds=2.0))
 
-    def poll(self) -> DemoView:
+    def rows(self) -> list[ModelRow]:
         """Query everything once."""
-        columns = {name: self._by_model(query) for name, query in QUERIES.items()}
-        keys = {key for column in columns.values() for key in column}
-        with_version = {model for model, version in keys if version}
-        rows = [
-            ModelRow(
-                model,
-                version,
-                **{name: _worst(name, column, model, version) for name, column in columns.items()},
-            )
-            for model, version in sorted(keys)
-            if version or model not in with_version
-        ]
-        server = {
-            name: sample.value
-            for name, query in SERVER_QUERIES.items()
-            for sample in self._finite_samples(query)
-        }
-        return DemoView(rows, self._alerts(), server)
+        ready, rates = map(self._by_version, (_READY, _REQUESTS_PER_SECOND))
+        return [ModelRow(*key, ready.get(key), rates.get(key)) for key in sorted(ready.keys() | rates.keys())]
 
-    def _finite_samples(self, query: str) -> list[Sample]:
+    def _by_version(self, query: str) -> dict[tuple[str, str], float]:
         try:
-            return [sample for sample in self._prometheus.instant(query) if math.isfinite(sample.value)]
+            samples = self._prometheus.instant(query)
         except PrometheusError:
-            return []
-
-    def _by_model(self, query: str) -> dict[tuple[str, str], float]:
-        return {
-            (sample.labels["model"], sample.labels.get("version", "")): sample.value
-            for sample in self._finite_samples(query)
-            if sample.labels.get("model")
-        }
-
-    def _alerts(self) -> list[ListedAlert]:
-        try:
-            alerts = self._alertmanager.alerts()
-        except ServerError:
-            return []
-        return sorted(
-            alerts, key=lambda alert: (names.severity_rank(alert.severity), alert.name, alert.model)
-        )
+            return {}
+        return {(sample.labels["model"], sample.labels["version"]): sample.value for sample in samples}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +104,9 @@ TRITONS_REASON = "No such file or directory"
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state at one time: the view, the messages to on-call, whether `broken` was repaired."""
+    """The state at one time: the models, the messages to on-call, whether `broken` was repaired."""
 
-    view: DemoView
+    rows: Sequence[ModelRow]
     notices: Sequence[Notice]
     repaired: bool
 
@@ -210,7 +127,7 @@ def _notified(observation: Observation, status: str, alert: str, model: str, rea
 
 
 def _traffic_flows(observation: Observation) -> bool:
-    serving = [row for row in observation.view.rows if row.model != BROKEN]
+    serving = [row for row in observation.rows if row.model != BROKEN]
     names = {(row.model, row.version) for row in serving}
     wanted = {
         ("embedder", "1"),
@@ -230,8 +147,8 @@ def _resolved(observation: Observation) -> bool:
 
 
 def _repaired_and_ready(observation: Observation) -> bool:
-    row = observation.view.row(BROKEN)
-    return observation.repaired and row is not None and row.ready == 1
+    ready = {row.ready for row in observation.rows if row.model == BROKEN}
+    return observation.repaired and ready == {1}
 
 
 BEFORE_REPAIR: Sequence[Step] = (
@@ -259,18 +176,18 @@ AFTER_REPAIR: Sequence[Step] = (
 
 @dataclass
 class Progress:
-    """The steps that have happened, each with its time (seconds since the start)."""
+    """The names of the steps that have happened."""
 
-    done: dict[str, float] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
 
-    def update(self, observation: Observation, elapsed_seconds: float) -> list[Step]:
+    def update(self, observation: Observation) -> list[Step]:
         """Add the steps that have happened by now, and return the new ones."""
         new = [
             step
             for step in (*BEFORE_REPAIR, *AFTER_REPAIR)
             if step.name not in self.done and step.happened(observation)
         ]
-        self.done |= {step.name: elapsed_seconds for step in new}
+        self.done |= {step.name for step in new}
         return new
 
     @property

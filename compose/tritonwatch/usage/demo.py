@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--once", "stop after the last step (default: run until Ctrl-C)")
     add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
     add(
-        "--port-base PORT", "first of 9 consecutive ports on 127.0.0.1 (default: 19400)", _port, default=19400
+        "--port-base PORT", "first of 8 consecutive ports on 127.0.0.1 (default: 19400)", _port, default=19400
     )
     add(
         "--time-scale F",
@@ -33,6 +33,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or not 1024 <= int(text) <= 65535 - 8:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1024 to {65535 - 8}")
+    if not text.isdecimal() or not 1024 <= int(text) <= 65535 - 7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1024 to {65535 - 7}")
     return int(text)

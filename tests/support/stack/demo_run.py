@@ -66,18 +66,18 @@ def _running(directory: Path) -> Iterator[Stack]:
 
 
 def port_base() -> int:
-    """Return the first of nine ports in a row that are free now; those of `free_ports` end before."""
+    """Return the first of eight ports in a row that are free now; those of `free_ports` end before."""
     for base in range(27_000 + os.getpid() % 300 * 16, 32_700, 16):
-        if all(port_is_free(base + offset) for offset in range(9)):
+        if all(port_is_free(base + offset) for offset in range(8)):
             return base
     raise AssertionError("no free ports")
 
 
 def _wait_for_the_incidents(stack: Stack) -> None:
-    viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
+    viewer = Viewer(stack.ports.url("Prometheus"))
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
-        moment = Observation(viewer.poll(), read_notices(stack.bridge_data), repaired=False)
+        moment = Observation(viewer.rows(), read_notices(stack.bridge_data), repaired=False)
         missing = [step.name for step in BEFORE_REPAIR if not step.happened(moment)]
         if not missing:
             return
