@@ -116,8 +116,8 @@ gpu-check: $(STAMP) ## Prepare .gpu-check for a machine with a GPU, try it here,
 	$(BIN)/python tests/gpu/prepare.py
 
 render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
-	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund
-	$(BIN)/python dashboards/render/render.py
+	cd tests/dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund
+	$(BIN)/python tests/dashboards/render/render.py
 
 docs: $(STAMP) ## The documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q

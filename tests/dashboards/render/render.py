@@ -1,8 +1,8 @@
 """Draw dashboards over the made history with Grafana's own components, and check what the pictures show.
 
     npm install --legacy-peer-deps --ignore-scripts     (once, in this folder)
-    python dashboards/render/render.py [--out docs/pictures] [--width 2560] [--mode light] [--opened]
-    python dashboards/render/render.py --large --out /tmp/large      (200 models x 30 servers x 4 objectives)
+    python tests/dashboards/render/render.py [--out docs/pictures] [--width 2560] [--mode light] [--opened]
+    python tests/dashboards/render/render.py --large --out /tmp/large      (200 models x 30 servers x 4 objectives)
 
 Needs Node 20, Chromium, Prometheus and promtool. Exits 1 if a panel failed to draw or shows something else
 than the history contains.
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from bench import bench_boards  # noqa: E402
