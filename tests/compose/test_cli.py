@@ -51,7 +51,7 @@ def test_an_unknown_flag_is_one_line_that_names_the_help_of_its_verb(
     [
         (["statsu"], "unknown command statsu; did you mean status? (see tritonwatch --help)"),
         (["status", "--promtheus", "http://x"], "unknown option --promtheus; did you mean --prometheus"),
-        (["bridge", "log", "--jsno"], "unknown option --jsno; did you mean --json?"),
+        (["incidents", "list", "--jsno"], "unknown option --jsno; did you mean --json?"),
         (["status", "--prom", "http://x"], "did you mean --prometheus"),
         (["generate", "--objectives", "o", "--out", "o", "more"], "unrecognized arguments: more"),
     ],

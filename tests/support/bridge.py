@@ -6,6 +6,7 @@ import json
 import random
 import urllib.error
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -237,3 +238,12 @@ def _alert(name: str, version: str, start: float, end: float | None, severity: s
 
 def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def trail(audit: Audit) -> list[dict[str, Any]]:
+    """Return every whole line of an audit log, oldest first."""
+    entries = []
+    for line in audit.path.read_bytes().splitlines():
+        with suppress(ValueError):
+            entries.append(json.loads(line))
+    return entries

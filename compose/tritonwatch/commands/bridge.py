@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -15,18 +14,16 @@ import time
 from pathlib import Path
 
 from triton_alerts.bridge import slack_setup
-from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
+from triton_alerts.bridge.assembly import assemble, claimed, slack_transport
 from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.transport import DeliveryError, Terminal, Transport
-from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import OtherSchemaError
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret, SendingSettings
 from triton_alerts.bridge.slack_setup import sample
-from triton_exporter.common.moments import utc_text
 from triton_exporter.common.printable import without_secrets
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.names import SEVERITIES
@@ -47,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    function = {"test": _test, "log": _log}.get(args.subcommand or "", _serve)
-    return function(args)
+    return _test(args) if args.subcommand == "test" else _serve(args)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -166,19 +162,3 @@ def _try_channel(settings: SendingSettings, transport: Transport, channel: str, 
         transport.post(
             channel, messages.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
         )
-
-
-def _log(args: argparse.Namespace) -> int:
-    if not args.data.is_dir():
-        fix = "give the folder given to the bridge as --data"
-        raise ProblemsError(Problem(f"--data {args.data}", "is not a folder", fix))
-    if not (args.data / AUDIT_FILE).exists():
-        print(f"the audit log is empty: {args.data / AUDIT_FILE} does not exist yet", file=sys.stderr)
-    for entry in Audit(args.data / AUDIT_FILE).read():
-        if args.json:
-            print(json.dumps(entry, ensure_ascii=False))
-            continue
-        at = entry.get("at")
-        when = utc_text(at) if isinstance(at, int | float) else "?"
-        print(when, *(entry.get(name, "?") for name in ("incident", "who", "action", "outcome")), sep="  ")
-    return 0

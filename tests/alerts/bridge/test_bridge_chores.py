@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.bridge import CHANNEL, BridgeUnderTest, body_of
+from support.bridge import CHANNEL, BridgeUnderTest, body_of, trail
 from support.loopback import Handler, HttpServer, served
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, Posted, Workspace
@@ -205,7 +205,7 @@ def test_a_press_delivered_twice_counts_once(bridge: Bridge) -> None:
     bridge.press("silence", "4h", key="twice")
 
     assert 1 == len(bridge.alertmanager.silences)
-    assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in bridge.audit.read()]
+    assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in trail(bridge.audit)]
 
 
 def test_a_silence_matches_the_incident_and_names_its_maker(bridge: Bridge) -> None:
@@ -346,8 +346,8 @@ def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
             bridge.press(press, key=str(after))
 
     assert [1, 1, 1, 2, 2] == calls
-    assert ["escalate", "acknowledge", "release", "escalate"] == [e["action"] for e in bridge.audit.read()]
-    assert "bridge" == next(bridge.audit.read())["who"]
+    assert ["escalate", "acknowledge", "release", "escalate"] == [e["action"] for e in trail(bridge.audit)]
+    assert "bridge" == trail(bridge.audit)[0]["who"]
 
 
 def test_an_answer_that_is_not_alertmanagers_is_not_an_accident(bridge: Bridge) -> None:
@@ -360,7 +360,7 @@ def test_an_answer_that_is_not_alertmanagers_is_not_an_accident(bridge: Bridge) 
         2 * [f"Not done: {bridge.clients.each[0]} does not answer /api/v2/alerts as Alertmanager does"]
         == lines
     )
-    assert lines == [entry["outcome"] for entry in bridge.audit.read()]
+    assert lines == [entry["outcome"] for entry in trail(bridge.audit)]
 
 
 def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
@@ -432,11 +432,11 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
     """Only the incomplete line is lost."""
     audit = Audit(tmp_path / "audit.jsonl")
     audit.write(1.0, "U1", "acknowledge", "i", "done")
-    with audit.path.open("ab") as trail:
-        trail.write(b'{"at": 2, "who"')
+    with audit.path.open("ab") as file:
+        file.write(b'{"at": 2, "who"')
     audit.write(3.0, "U2", "silence", "i", "done")
 
-    assert ["U1", "U2"] == [entry["who"] for entry in audit.read()]
+    assert ["U1", "U2"] == [entry["who"] for entry in trail(audit)]
 
 
 @pytest.mark.parametrize(

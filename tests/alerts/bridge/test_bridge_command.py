@@ -61,7 +61,6 @@ from tritonwatch.cli import main
         (["--dry-run", "--listen", "[::]:9096"], "anyone who reaches :: could send false"),
         (["--dry-run", "--listen", "bridge:9096"], "anyone who reaches bridge could send false"),
         (["--dry-run", "--data", __file__], "a folder that can be written"),
-        (["log", "--data", "/nonexistent"], "not a folder"),
     ],
 )
 def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
@@ -131,12 +130,6 @@ def test_buttons_without_a_bot_token_are_a_mistake(
     assert "buttons need a bot token" in capsys.readouterr().err
 
 
-def test_an_empty_trail_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No output could also mean the wrong folder."""
-    assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
-    assert "the audit log is empty" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
 def test_a_database_that_cannot_be_used_is_reported(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -182,16 +175,6 @@ def test_a_wrong_length_of_time_is_wrong_usage(capsys: pytest.CaptureFixture[str
     """The exit code is 2, as for every wrong argument."""
     assert 2 == main(["bridge", "--escalate-after", "soon"])
     assert "use 90s, 15m or 2h" in capsys.readouterr().err
-
-
-def test_the_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line an action, oldest first."""
-    Audit(tmp_path / "audit.jsonl").write(
-        1_700_000_000.0, "U0ANA", "acknowledge", "ab12cd34", "Acknowledged."
-    )
-
-    assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
-    assert "2023-11-14 22:13:20 UTC  ab12cd34  U0ANA  acknowledge  Acknowledged.\n" == capsys.readouterr().out
 
 
 @pytest.mark.parametrize("order", [["test", "--dry-run"], ["--dry-run", "test"]])

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def private(path: Path) -> Path:
 
 @dataclass
 class Audit:
-    """An append-only log. A line that a crash cut short is skipped when the log is read."""
+    """An append-only log. After a line that a crash cut short the next one is on a line of its own."""
 
     path: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,19 +56,6 @@ class Audit:
             )
         except OSError as error:
             log.error("the audit log cannot be written: %s %s: %s", what, incident, error)
-
-    def read(self) -> Iterator[dict[str, object]]:
-        """Yield every whole line, oldest first."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as trail:
-            for line in trail:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(entry, dict):
-                    yield entry
 
     def _ends_whole(self) -> bool:
         with self.path.open("rb") as trail:
