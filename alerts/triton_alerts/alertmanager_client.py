@@ -107,7 +107,6 @@ class Alertmanager(ReloadableServer):
         super().__init__("Alertmanager", access)
 
     def alerts(self) -> list[ListedAlert]:
-        """Return the alerts that fire."""
         return self.ask("GET", "/api/v2/alerts", lambda listed: [_listed_alert(alert) for alert in listed])
 
     def configuration(self) -> str:

@@ -74,7 +74,6 @@ _OF_OBJECTIVES: tuple[Inhibition, ...] = (
 
 
 def _alertname_matcher(*alerts: str) -> tuple[str, ...]:
-    """Return the matcher for these alerts."""
     return (f'alertname="{alerts[0]}"' if len(alerts) == 1 else f'alertname=~"{"|".join(alerts)}"',)
 
 

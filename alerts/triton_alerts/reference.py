@@ -48,7 +48,6 @@ An alert is a page only when one of these is true; everything else is a ticket:
 
 
 def page() -> str:
-    """Return the whole page."""
     return _INTRO + "".join(f"{row}\n" for row in _rows())
 
 

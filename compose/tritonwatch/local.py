@@ -168,8 +168,6 @@ class CannotStartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TritonPorts:
-    """Ports of the server."""
-
     http: int
     grpc: int
     metrics: int

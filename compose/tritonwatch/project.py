@@ -230,8 +230,6 @@ class PrometheusAccess(OptionsModel):
 
 
 class Files(OptionsModel):
-    """What the files of a project say."""
-
     objectives: Folder = None
     """folder of objectives (YAML)"""
     alerts: File = None
@@ -257,8 +255,6 @@ class Rules(OptionsModel):
 
 
 class Links(OptionsModel):
-    """Links of dashboards."""
-
     link: Annotated[Rare[tuple[tuple[str, str], ...]], each(_link), Form("TITLE=URL", repeated=True)] = ()
     """link to show at the top of every dashboard, such as to logs or traces: a URL, or a path in Grafana; Grafana
     replaces variables such as ${model} and ${__from} (repeatable)"""
@@ -389,8 +385,6 @@ class Recorded(RequiredPrometheus):
 
 
 class Replay(PrometheusAccess):
-    """What is replayed."""
-
     objectives: Annotated[Folder, Key("objectives")] = None
     """folder of objectives (YAML) (default: the objectives that tritonwatch ships)"""
     scrape_interval: Annotated[
@@ -411,8 +405,6 @@ class Advised(RequiredPrometheus):
 
 
 class Checked(Replay, Files):
-    """What is checked."""
-
     objectives: Folder = None
     """folder of objectives (YAML)"""
     alertmanager: Annotated[

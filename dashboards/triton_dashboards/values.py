@@ -179,7 +179,6 @@ class Panel:
 
     @property
     def panel_queries(self) -> Sequence[Query]:
-        """The queries of the panel."""
         raise NotImplementedError
 
     @property

@@ -18,7 +18,6 @@ FLEET, MODEL, SLO, GPU, SERVER, ON_CALL = (
 
 
 def runbook_url(options: Options, alert: str) -> str:
-    """Return the runbook page of an alert."""
     return options.runbook_url.format(alert=alert)
 
 

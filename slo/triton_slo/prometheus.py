@@ -46,7 +46,6 @@ class Remarks:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All remarks as lines for people."""
         infos = (f"Prometheus notes: {info}" for info in self.infos)
         return (*(f"{WARNS}{warning}" for warning in self.warnings), *infos)
 

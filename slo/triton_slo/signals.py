@@ -59,7 +59,6 @@ class Share(Signal):
     whole: Metric
 
     def expr(self, part: Reader, whole: Reader | None = None) -> str:
-        """Return the share."""
         return f"{part(self.part)} / ({(whole or part)(self.whole)} > 0)"
 
 
@@ -71,7 +70,6 @@ class Level(Signal):
     is_moment: bool = False
 
     def expr(self, read: Reader) -> str:
-        """Return the value."""
         return f"time() - {read(self.metric)}" if self.is_moment else read(self.metric)
 
 

@@ -150,7 +150,6 @@ class SlackSettings(OptionsModel):
     """whom an escalation mentions: here, channel, a user id (U...) or a user group id (S...) (default: {default})"""
 
     def channel_of(self, severity: str) -> str:
-        """Return the channel of incidents of a severity."""
         return dict(pair.split("=", 1) for pair in self.channel_for).get(severity, self.channel)
 
     def channels(self) -> frozenset[str]:

@@ -40,7 +40,6 @@ class RedactingFormatter(logging.Formatter):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the bridge, or a subcommand."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

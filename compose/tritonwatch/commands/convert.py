@@ -21,7 +21,6 @@ INCOMPLETE = 3
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert the files."""
     if args.out is not None and args.out.is_dir():
         raise ProblemsError(Problem(f"--out {args.out}", "is a folder", "name a file in this folder"))
     if args.out is not None and args.out.exists() and not args.force:

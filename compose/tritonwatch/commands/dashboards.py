@@ -34,7 +34,6 @@ _MAX_DASHBOARDS = 5000
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the action."""
     return {"list": _list_dashboards, "write": _write_dashboards, "push": _push}[args.action](
         args, _chosen_dashboards(args)
     )
@@ -175,8 +174,6 @@ def _token(path: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredDashboard:
-    """A dashboard as stored in Grafana."""
-
     model: Mapping[str, Any]
     folder_uid: str
     provisioned: bool
@@ -203,11 +200,9 @@ class Grafana:
         return None if folder is None else str(folder.get("title", ""))
 
     def create_folder(self, uid: str, title: str) -> None:
-        """Create a folder."""
         self._request("POST", "/api/folders", {"uid": uid, "title": title})
 
     def rename_folder(self, uid: str, title: str) -> None:
-        """Change the title of a folder."""
         self._request("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
@@ -216,7 +211,6 @@ class Grafana:
         return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
 
     def delete(self, uid: str) -> None:
-        """Delete a dashboard."""
         self._request("DELETE", f"/api/dashboards/uid/{uid}")
 
     def dashboard(self, uid: str) -> StoredDashboard | None:

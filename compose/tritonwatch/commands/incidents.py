@@ -16,7 +16,6 @@ from tritonwatch.bridge_incidents import recorded_incidents
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the subcommand."""
     if args.data is None:
         fix = "give --data DIR, the same folder as --data of the bridge"
         raise ProblemsError(Problem("--data", "is missing", fix))

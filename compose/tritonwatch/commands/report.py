@@ -22,7 +22,6 @@ from tritonwatch.period_reports import (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the report."""
     text = formatted_report(_period_report(args), args.format)
     if args.out is None:
         sys.stdout.write(text)

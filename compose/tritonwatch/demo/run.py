@@ -25,8 +25,6 @@ class PartEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """Options of the demo."""
-
     directory: Path
     port_base: int
     time_scale: float

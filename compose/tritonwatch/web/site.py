@@ -172,7 +172,6 @@ def _moment_of(request: Request) -> Mapping[str, Any]:
 
 
 def remarks_on(answers: Iterable[CachedAnswer[Any]]) -> Remarks:
-    """Return the remarks of Prometheus on all of these answers."""
     remarks = Remarks()
     for answer in answers:
         remarks.add(Remarks(list(answer.warnings), list(answer.infos)))

@@ -43,7 +43,6 @@ def objective_url(row: GroupStatus, at: str = "") -> str:
 
 
 def model_url(model: str, at: str = "") -> str:
-    """Return the page of a model."""
     return address("/model", {"model": model, TIME: at})
 
 

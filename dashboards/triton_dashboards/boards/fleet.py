@@ -76,7 +76,6 @@ class _Fleet:
 
 
 def dashboard(options: Options) -> Dashboard:
-    """Make the dashboard."""
     fleet = _Fleet(
         servers=scope(options.selector, "cluster", "job"),
         models=scope(options.selector, "cluster", "job", "model"),

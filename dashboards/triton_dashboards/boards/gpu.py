@@ -73,7 +73,6 @@ class _Gpus:
 
 
 def dashboard(options: Options) -> Dashboard:
-    """Make the dashboard."""
     servers = ("cluster", "job", "instance")
     chosen, all_of = scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers)
     gpus = _Gpus(chosen, all_of, options.tuning, window(options))

@@ -36,7 +36,6 @@ _CHOSEN = BoardScope(
 
 
 def dashboard(options: Options) -> Dashboard:
-    """Make the dashboard."""
     return Dashboard(
         uid=links.ON_CALL,
         title="Triton / On call",

@@ -37,7 +37,6 @@ _NO_EXPORTER = displays.FAULTS.when_empty("No exporter")
 
 
 def dashboard(options: Options) -> Dashboard:
-    """Make the dashboard."""
     within = scope(options.selector, "cluster", "job", "instance")
     return Dashboard(
         uid=links.SERVER,

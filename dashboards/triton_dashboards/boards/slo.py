@@ -43,7 +43,6 @@ _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
 def dashboard(options: Options) -> Dashboard:
-    """Make the dashboard."""
     groups = Objectives(scope("", "slo", "model", "version"), options.time_scale)
     return Dashboard(
         uid=links.SLO,

@@ -225,12 +225,10 @@ class Settings(DoctorSettings):
 
     @property
     def expected(self) -> Expected:
-        """The models of `expect`."""
         return parse_expected(self.expect)
 
     @property
     def probes(self) -> ProbeSettings:
-        """What the prober needs."""
         return ProbeSettings(
             models=self.probe,
             exclude=self.probe_exclude,
@@ -242,7 +240,6 @@ class Settings(DoctorSettings):
 
     @property
     def bucket_bounds(self) -> Buckets:
-        """The bounds of the histograms."""
         return Buckets(per_model=dict(self.buckets), thresholds=self.buckets_from)
 
     def problems(self, places: Mapping[str, str]) -> Iterable[Problem]:

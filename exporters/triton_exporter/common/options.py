@@ -312,7 +312,6 @@ class OptionsModel(BaseModel):
     @classmethod
     @cache
     def options(cls) -> Mapping[str, Option]:
-        """Return the options by name."""
         found = {}
         for name, field in cls.model_fields.items():
             form = next((mark for mark in field.metadata if isinstance(mark, Form)), None)

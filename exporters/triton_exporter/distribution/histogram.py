@@ -307,7 +307,6 @@ class JoinedSamples:
         return any(part.has_exemplars for part in self._parts)
 
     def pieces(self) -> Iterable[bytes]:
-        """Return the lines of all histograms."""
         return [part.lines() for part in self._parts]
 
 

@@ -105,7 +105,6 @@ _JSON = TypeAdapter(StoredState)
 
 
 def encode_state(state: StoredState) -> bytes:
-    """Return the state as JSON."""
     return _JSON.dump_json(state)
 
 

@@ -65,7 +65,6 @@ class Freshness:
 
     @property
     def known(self) -> frozenset[str]:
-        """GPUs remembered."""
         return frozenset(self._new_at)
 
     def ages(self, now: float) -> dict[str, float]:

@@ -98,7 +98,6 @@ class NativeSource:
         self._last = GpuReading(SOURCE, -math.inf)
 
     def put(self, reading: GpuReading) -> None:
-        """Keep a reading."""
         self._last = reading
 
     def read(self, at: float) -> GpuReading:

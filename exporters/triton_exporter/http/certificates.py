@@ -29,7 +29,6 @@ class Certificates:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files there are."""
         return tuple(path for path in (self.ca, self.own, self.key) if path is not None)
 
     @property
@@ -75,7 +74,6 @@ class ServerCertificates:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files there are."""
         return tuple(path for path in (self.own, self.key, self.client_ca) if path is not None)
 
     def context(self) -> ssl.SSLContext:

@@ -67,7 +67,6 @@ class ExpectedFile:
         self.poll(0.0)
 
     def poll(self, now: float) -> None:
-        """Read the file."""
         try:
             expected = parse_expected_file(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

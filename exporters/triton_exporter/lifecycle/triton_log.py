@@ -188,7 +188,6 @@ class LogTail:
         return self._whole_lines(data)
 
     def close(self) -> None:
-        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -271,7 +270,6 @@ class LogReader:
         lifecycle.load_failures.log_read = True
 
     def poll(self, now: float) -> None:
-        """Read what is new."""
         lines = self._tail.lines()
         read = [failure for failure in map(logged_failure, lines) if failure is not None]
         errors = dict(error for error in map(failed_request, lines) if error is not None)
@@ -327,5 +325,4 @@ class LogReader:
         yield Family.single(own.LOG_LINES, self._lines)
 
     def close(self) -> None:
-        """Close the log."""
         self._tail.close()

@@ -609,7 +609,6 @@ class NoApi:
     pause_seconds: float = field(default=5.0, init=False)  # what is known moves with the metrics alone
 
     def poll(self) -> Snapshot:
-        """Return that there is no API."""
         return Snapshot(self.now(), api_failure=NO_API, ready=None)
 
 

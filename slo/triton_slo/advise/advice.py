@@ -250,7 +250,6 @@ class Play:
         return simulate(configuration.setting(self.fit.rows), self.fit.service, rate, self.fit.burst)
 
     def change(self, what: Mapping[str, float], now: Configuration) -> Change:
-        """Return what is predicted of a change."""
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)

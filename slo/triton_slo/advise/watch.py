@@ -60,7 +60,6 @@ class Watch:
         self._known, self._updated = known, now
 
     def families(self, now: float) -> tuple[Family, ...]:
-        """Return the series."""
         known = self._known if now - self._updated <= self.keep_seconds else {}
         ratios: list[tuple[tuple[str, ...], float]] = []
         unknown: list[tuple[tuple[str, ...], float]] = []

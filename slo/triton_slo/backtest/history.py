@@ -66,7 +66,6 @@ class History:
         object.__setattr__(self, "step", float(gaps[0]))
 
     def of_objective(self, slo: str) -> History:
-        """Return the series of one objective."""
         rows = [row for row, key in enumerate(self.keys) if key[0] == slo]
         if len(rows) == len(self.keys):
             return self

@@ -48,7 +48,6 @@ class Library:
                 ledger.wrong(error.entry, str(error))
 
     def of(self, kind: str) -> dict[str, Entry]:
-        """Return all documents of a kind by name."""
         return {name: entry for (its, name), entry in self._documents.items() if its == kind}
 
     def find(self, kind: str, reference: Entry) -> Entry:

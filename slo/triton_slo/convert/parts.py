@@ -122,7 +122,6 @@ class Entry:
 
     @property
     def is_list(self) -> bool:
-        """True if the entry is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def skip(self) -> None:

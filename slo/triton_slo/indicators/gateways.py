@@ -342,7 +342,6 @@ class GatewayRequests:
         return f"{series}{self.matchers(*extra)}"
 
     def matchers(self, *extra: str) -> Matchers:
-        """Return the matchers of the requests."""
         label, pattern = self.model_from.label, self.model_from.pattern
         named = f'{label}!=""' if pattern == EVERY else f"{label}=~{quote(pattern)}"
         return self.selected.also(named, *self.kind, *extra)

@@ -425,7 +425,6 @@ class Objective(Value):
 
     @property
     def burn_alert(self) -> str:
-        """Name of the alerts on its burn rate."""
         return self.alerting.name or self.indicator.burn_alert
 
     @property

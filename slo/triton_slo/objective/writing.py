@@ -12,12 +12,10 @@ from triton_slo.yaml_text import ReadableDumper
 
 
 def write(objectives: Iterable[Objective]) -> str:
-    """Return an objectives file."""
     return dump({"objectives": [plain(objective) for objective in objectives]})
 
 
 def dump(document: object) -> str:
-    """Return a document as YAML."""
     return str(yaml.dump(document, Dumper=ReadableDumper, sort_keys=False, allow_unicode=True, width=100))
 
 

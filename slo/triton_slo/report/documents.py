@@ -39,7 +39,6 @@ class Section:
 
 
 def title(report: PeriodReport) -> str:
-    """Return the name of the report."""
     return f"Objectives of {report.reported.name}" + (" so far" if report.in_progress else "")
 
 

@@ -99,7 +99,6 @@ class Transport(Protocol):
         """Post a message, into a thread if one is given; `broadcast` shows a reply in the channel too."""
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
-        """Replace a message."""
         return
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:

@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the page."""
     return [Route("/model", partial(_page, site))]
 
 

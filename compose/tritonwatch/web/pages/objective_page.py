@@ -399,7 +399,6 @@ def _step_window(sources: Sources, axis: ChartAxis) -> str:
 
 
 def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, indicator_class(row.indicator).cause_split or row.indicator)
     group = [
         f"{part}"

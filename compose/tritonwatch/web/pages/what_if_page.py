@@ -71,7 +71,6 @@ class Bar:
 
 
 def routes(site: Site) -> Sequence[Route]:
-    """Return the page."""
     histories = site.sources.reader.sibling(CACHE_SECONDS, _CACHED_HISTORIES)
     return [Route(MENU[1], partial(_page, site, histories))]
 
