@@ -96,6 +96,13 @@ def worst_budget(row: GroupStatus, minimum: float) -> WorstCase | None:
         return None
     left = row.budget_left - row.estimate_error / error_budget(row.target)
     error = either_way(row.estimate_error)
+    if row.budget_not_known_yet:
+        return WorstCase(
+            row.estimate_error,
+            left > minimum,
+            f", also at the largest error of the estimate ({error})",
+            "at the largest error of the estimate, too much of the budget is spent at the rate of this time",
+        )
     return WorstCase(
         row.estimate_error,
         left > minimum,

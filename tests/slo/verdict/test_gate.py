@@ -479,20 +479,29 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
 def test_a_budget_of_two_minutes_is_called_one() -> None:
     """A fresh Prometheus promotes on what it knows, and the reason states how little that is.
 
-    A budget that would be spent at the rate of these minutes holds, without the number.
+    A budget that would be spent at the rate of these minutes holds, without the number; so does one that an estimate
+    does not exclude.
     """
     young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
     known = replace(young, history_seconds=120.0, period_days=30.0)
     spent = replace(known, budget_left=-9.0)
+    sure = replace(known, target=0.99, sources=("decomposed",), estimate_error=0.001)
+    blurred = replace(sure, estimate_error=0.1)
 
-    [short], [whole], [held] = (
-        judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young, spent)
+    [short], [whole], [held], [good], [doubted] = (
+        judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young, spent, sure, blurred)
     )
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
     assert "budget left: not known yet: 2m of data, of 30d, current burn rate 0x" == short.reason
     assert ("hold", True) == (held.verdict, "at the rate of this time too much" in held.reason)
     assert "budget left: 100.0%, current burn rate 0x" == whole.reason
+    assert ("promote", "hold") == (good.verdict, doubted.verdict)
+    assert f"{short.reason}, also at the largest error of the estimate (+-0.1 points)" == good.reason
+    assert (
+        "at the largest error of the estimate, too much of the budget is spent at the rate of this"
+        in doubted.reason
+    )
 
 
 def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
