@@ -5,9 +5,11 @@ Real Triton, real exporter, real Prometheus with the generated rules; durations 
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +23,13 @@ from support.fast_prometheus import INTERVAL_SECONDS, SCALE, FastPrometheus, fas
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
+from triton_alerts.bridge.evidence.facts import servers
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
+from triton_slo.prometheus import Prometheus
+from triton_slo.server_access import Access
 from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
@@ -162,7 +169,14 @@ def test_a_strict_server_with_a_broken_model_is_not_ready(stage: Stage) -> None:
 
 
 def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
-    """Triton finds the repaired files at its next poll, and the alerts resolve on their own."""
+    """Triton finds the repaired files at its next poll, and the alerts resolve on their own.
+
+    Until they do, the bridge says since when the model is ready again; of a copy that was served all the time nothing.
+    """
+    fired = {
+        model: stage.watch.wait("TritonModelLoadFailed", model=model)["labels"] for model in ("raises", "hot")
+    }
+    at = time.time()
     for model in ("raises", "hot"):
         (stage.repository.path / model / "1" / "raise").unlink()
     stage.repository.model("badconfig")
@@ -170,6 +184,21 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 
     for model in ("raises", "badconfig", "noversion"):
         stage.watch.wait_gone("TritonModelNotReadyProlonged", model=model)
+    with Prometheus(Access(stage.watch.url)) as client:
+        over = {
+            model: servers(client)(
+                Incident(
+                    name="n",
+                    key="k",
+                    receiver="r",
+                    opened_at=at,
+                    members={"a": Member(labels=labels, starts_at=at)},
+                )
+            ).over
+            for model, labels in fired.items()
+        }
+    assert re.fullmatch("ready again since [0-9:]{5} UTC", over["raises"] or "")
+    assert "" == over["hot"]
     for model in ("raises", "hot"):
         stage.watch.wait_gone("TritonModelLoadFailed", model=model)
     stage.watch.wait_gone("TritonModelNotReadyProlonged", model="pipeline")

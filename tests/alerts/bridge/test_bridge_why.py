@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -13,7 +14,7 @@ import pytest
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
-from triton_alerts.bridge.deliver.messages import Style, links, root
+from triton_alerts.bridge.deliver.messages import Style, headline, links, root
 from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
@@ -382,6 +383,25 @@ def test_a_model_that_was_removed_was_not_ready(tmp_path: Path, live: bool) -> N
 
     assert ("broken was not ready; no server lists or expects it any more" if live else None) == known.title
     assert live == known.first_step.startswith("If the model was removed on purpose, do nothing")
+
+
+@pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])
+def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: float, over: bool) -> None:
+    """Its alert fires for a quarter of an hour more. Where its old copy was ready when it fired, nothing is over."""
+    now = time.time() // STEP * STEP
+    labels = {"instance": "a", "model": "broken", "version": "1"}
+    # Backfilled series have no stale marker: one that ended is seen for five minutes more.
+    series = [
+        (str(state.MODEL_READY), labels, flat(now, 1.0, -600)),
+        (str(state.MODEL_NOT_READY_SINCE), labels, flat(now, now - 2000, -1200, ended)),
+    ]
+    incident = about(now, alertname="TritonModelLoadFailed", model="broken", instance="a")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = serving(Prometheus(Access(url)))(incident)
+    incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+
+    words = f"; ready again since {datetime.fromtimestamp(now + ended, UTC):%H:%M} UTC"
+    assert (over, over) == (headline(incident).endswith(words), "ready again" in headline(incident))
 
 
 @pytest.mark.parametrize(

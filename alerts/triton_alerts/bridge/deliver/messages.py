@@ -181,6 +181,8 @@ def headline(incident: Incident, *, state: bool = True) -> str:
     title = title_of(incident)
     if reason := causes.brief(incident, lead):
         title += f": {reason}"
+    if over := incident.source_facts.over:
+        title += f"; {over}"
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
         title += (

@@ -502,7 +502,20 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         return SourceFacts(not_served=not_served)
     not_ready = sum(not good for good in ready.values())
     facts = ((SERVERS, ready_text(ready)),)
-    return SourceFacts(facts=facts, servers_not_ready=not_ready, not_served=not_served)
+    over = _ready_again(prometheus, member) if member.name in _ABOUT_LOADS else None
+    return SourceFacts(facts=facts, servers_not_ready=not_ready, not_served=not_served, over=over)
+
+
+_ABOUT_LOADS = {name for name, lookup in _LOOKUPS.items() if state.MODEL_LOAD_FAILURES.name in lookup.expr}
+"""Alerts on models that are not ready: they look back, or fire on for some minutes, after a model has loaded."""
+
+
+def _ready_again(prometheus: Prometheus, member: Member) -> str:
+    """Return since when every version is ready that was not when the alert fired; empty where one is not."""
+    since = f"{state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'instance', *names.GROUPING)}"
+    last = f"max(max_over_time(timestamp({since})[30m:5s]))"
+    ended = prometheus.instant(f"{last} >= {member.starts_at} unless on () {since}")
+    return f"ready again since {datetime.fromtimestamp(ended[0].value, UTC):%H:%M} UTC" if ended else ""
 
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:

@@ -191,6 +191,8 @@ class SourceFacts(BaseModel, frozen=True):
     first_step: str = ""
     title: str | None = None
     """What is wrong with the objective, in plain numbers; empty: nothing is wrong at this moment; None: not known."""
+    over: str | None = None
+    """Since when the fault of the lead is over, whose alert still fires; empty: it is not over; None: not known."""
     servers_not_ready: int | None = None
     not_served: str | None = None
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
@@ -207,6 +209,7 @@ class SourceFacts(BaseModel, frozen=True):
             largest_cause=newer.largest_cause or self.largest_cause,
             first_step=newer.first_step or self.first_step,
             title=self.title if newer.title is None else newer.title,
+            over=self.over if newer.over is None else newer.over,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
             began=min((at for at in (self.began, newer.began) if at is not None), default=None),
@@ -283,7 +286,7 @@ class Incident(BaseModel, frozen=True):
         if self._evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        of_lead = {"cause": "", "largest_cause": "", "first_step": "", "title": None}
+        of_lead = {"cause": "", "largest_cause": "", "first_step": "", "title": None, "over": None}
         return self.evidence.model_copy(update={"facts": others, **of_lead})
 
     @property
