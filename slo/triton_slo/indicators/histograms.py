@@ -68,7 +68,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
             for bound in ("most", "least")
         )
         every = f"sum {scope.by} (rate({histogram.count}{scope.matchers}[{window}]))"
-        width = f"clamp_max(({most} - {least}) / ({every} > 0), 1)"
+        width = f"clamp(({most} - {least}) / ({every} > 0), 0, 1)"
         either = f"{paren(stated)}\nor {width}"
         lesser = f"min {scope.by} (\n{indent(either)}\n)"
         return f"{lesser}\nand {scope.on} {fed_by(ESTIMATING_SOURCES)}"
