@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from math import prod
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as in `triton.over_grpc`, whichever is imported first
 
@@ -72,6 +73,14 @@ def sender(
     return send
 
 
+class _HttpClient(triton_http.InferenceServerClient):  # type: ignore[misc]
+    def _post(self, request_uri: str, *args: Any, **kwargs: Any) -> Any:
+        # The client escapes the model's name, and Triton decodes no percent escapes (`http.client.model_path`).
+        path = unquote(request_uri)
+        uri = path if re.fullmatch("[!->@-~]+", path) else request_uri
+        return super()._post(uri, *args, **kwargs)
+
+
 def send_http(
     triton_url: str,
     target: ModelVersion,
@@ -84,7 +93,7 @@ def send_http(
     started = time.monotonic()
     parts = urlsplit(triton_url)
     try:
-        client = triton_http.InferenceServerClient(
+        client = _HttpClient(
             f"{parts.netloc}{parts.path}",
             connection_timeout=timeout_seconds,
             network_timeout=timeout_seconds,

@@ -127,6 +127,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     _every_datatype(repository, "batched", 4)
     _every_datatype(repository, "unbatched", 0)
     repository.model("echo")
+    repository.model("a+b,v=1@%41")
     repository.model("private")
     repository.model("killed")
     repository.model("hung")
@@ -158,7 +159,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
         yield Probed(server, repository, exporter)
 
 
-@pytest.mark.parametrize("model", ["batched", "unbatched", "echo", "both", "stream", "picky"])
+@pytest.mark.parametrize("model", ["batched", "unbatched", "echo", "a+b,v=1@%41", "both", "stream", "picky"])
 def test_a_model_that_works_is_probed_with_success(probed: Probed, model: str) -> None:
     """Every datatype with free dims, batched or not, an ensemble, a stream, and an own payload."""
     mine = {"model": model, "version": "1"}
