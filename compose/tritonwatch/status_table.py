@@ -36,7 +36,7 @@ from triton_slo.prometheus import Remarks
 from triton_slo.sources import CAVEATS
 
 Row = TypeVar("Row")
-_MIN_WRAPPED_WIDTH = 20
+_MIN_WRAPPED_WIDTH = 12
 """Width to which a column of words is narrowed before another column is left out."""
 _MIN_WORD_WIDTH = 5
 """Width to which all columns of words are narrowed where there is nothing to leave out."""
@@ -223,7 +223,7 @@ _ROWS: tuple[Column[GroupStatus], ...] = (
     _word_column("model", lambda row: place(row)),
     _word_column("version", lambda row: version(row)),
     _word_column("state", lambda row: state(row), wraps=True),
-    Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 2),
+    Column("SLI", lambda row: ratio(row.sli), 2),
     Column("target", lambda row: ratio(row.target), 3),
     Column(
         "threshold",
@@ -265,7 +265,7 @@ def version(row: GroupStatus) -> str:
 
 
 def budget(row: GroupStatus) -> str:
-    return row.budget_words.partition(":")[0]  # the line below the table says how much is recorded
+    return "-" if row.budget_not_known_yet else row.budget_words  # a line below the table says why
 
 
 def lasts(row: GroupStatus) -> str:

@@ -139,20 +139,34 @@ def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> No
     assert all(len(line) <= columns for line in lines)
     assert ["readiness", model, "12", "exhausted"] == shown.split()[:4]
     assert "11x spent" in shown
-    below = " ".join(lines).replace("\n", " ")
+    below = " ".join(" ".join(lines).split())
     for name in ("burn now", "SLI", "target", "cause", "time unknown"):
         assert (name in heading) != (name in below.partition("not shown in")[2].partition(";")[0])
 
 
 def test_eighty_columns_have_the_share_and_the_target() -> None:
-    """With names of usual length, the SLI and its target stay beside the budget."""
+    """With names of usual length, the SLI and its target stay beside the budget, also on the first day."""
     row = GroupStatus(
-        "latency", "latency", {"model": "ranker", "version": "1"}, target=0.99, sli=0.997, budget_left=0.7
+        "readiness",
+        "readiness",
+        {"model": "no_such_model", "version": "1"},
+        target=0.99,
+        sli=0.997,
+        budget_left=0.7,
     )
-    drawn = io.StringIO()
-    Console(width=80, file=drawn).print(tables([row]))
+    first_day = replace(
+        row,
+        history_seconds=180.0,
+        period_days=30.0,
+        burn_now=5.0,
+        sources=("sampled_mean",),
+        estimate_error=0.0,
+    )
+    for each in (row, first_day):
+        drawn = io.StringIO()
+        Console(width=80, file=drawn).print(tables([each]))
 
-    assert ["99.70%", "99.00%"] == [word for word in drawn.getvalue().split() if word.startswith("99.")]
+        assert ["99.70%", "99.00%"] == [word for word in drawn.getvalue().split() if word.startswith("99.")]
 
 
 @pytest.mark.real
