@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What users install: half of the packages, without the tools of developers.
 USER_STAMP := $(VENV)/.installed-all
+# For what needs tritonwatch alone: the environment that is there, such as that of the README.
+INSTALLED = $(or $(wildcard $(STAMP)),$(wildcard $(BIN)/tritonwatch),$(USER_STAMP))
 KUBERNETES ?= compose/kubernetes
 
 # Where this is set, each worker and each process of the tests would compile everything again.
@@ -72,7 +74,7 @@ test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part 
 test-all: ## All variants and versions, and many random examples: before a release
 	TRITONWATCH_THOROUGH=1 $(MAKE) test
 
-generate: $(STAMP) ## Write the committed rules and dashboards again
+generate: $(INSTALLED) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only alertmanager --out alerts/generated/alertmanager
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
@@ -81,18 +83,21 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 
 # kustomize applies only what a list names, so both folders get one.
-generate-kubernetes: $(STAMP) ## The rules and dashboards that compose/kubernetes applies with kustomize
+generate-kubernetes: $(INSTALLED) ## The rules and dashboards that compose/kubernetes applies with kustomize
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --format operator --only rules --out $(KUBERNETES)/rules
 	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out $(KUBERNETES)/dashboards
 	for list in rules dashboards; do \
 		(cd $(KUBERNETES)/$$list && rm -f kustomization.yaml && printf 'resources:\n' > list && printf -- '- %s\n' *.y*ml >> list && mv list kustomization.yaml) || exit 1; done
 
 # For those who have Grafana and Prometheus and want no clone; the name that users of other projects look for.
-mixin: $(STAMP) ## Rules, dashboards and runbooks in dist/mixin, to copy or to import
+mixin: $(INSTALLED) ## Rules, dashboards and runbooks in dist/mixin, to copy or to import
 	rm -rf dist/mixin && mkdir -p dist/mixin
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out dist/mixin/rules
 	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format share --out dist/mixin/dashboards
 	cp -r alerts/runbooks slo/objectives compose/systemd dist/mixin/
+	@printf '%s\n' '- `rules/`: rule_files for Prometheus, made of `objectives/`; they expect the exporter as job `triton-exporter`.' \
+		'- `dashboards/`: import them into Grafana, which asks for the data source. `runbooks/`: what each alert means and what to do.' \
+		'- `systemd/`: units for exporter and bridge of `pip install tritonwatch[all]`. All of it: docs/start.md of the release.' > dist/mixin/README.md
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)
