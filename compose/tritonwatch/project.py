@@ -11,7 +11,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
@@ -33,6 +33,7 @@ from triton_exporter.common.options import (
     host_and_port,
     is_grpc,
     is_web_address,
+    metrics_page,
     read_file,
     single,
     url,
@@ -155,22 +156,34 @@ def _link(raw: object) -> tuple[str, str]:
     return title.strip(), url
 
 
-def _target(text: str) -> str:
-    exporter, _, triton = text.partition("=")
+class Target(NamedTuple):
+    """Where an exporter is scraped, and the URLs of its Triton; no metrics: those of port 8002 of the same host."""
+
+    exporter: str
+    triton: str
+    metrics: str
+
+    @property
+    def instance(self) -> str:
+        """HOST:PORT of the Triton, its name in every series and message."""
+        return urlsplit(self.triton).netloc.rpartition("@")[2]
+
+
+def target(text: str) -> Target:
+    """Read EXPORTER=TRITON[,METRICS]. Raises ValueError."""
+    exporter, _, urls = text.partition("=")
+    triton, _, metrics = urls.partition(",")
     if not triton:
         raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
     host_and_port(exporter)
-    if is_grpc(triton):
-        api_url(triton)
-    else:
-        _web_address(with_scheme(triton))
+    triton = triton if is_grpc(triton) else with_scheme(triton)
+    (api_url if is_grpc(triton) else _web_address)(triton)
+    return Target(exporter, triton, metrics and metrics_page(metrics))
+
+
+def _target(text: str) -> str:
+    target(text)
     return text
-
-
-def exporter_and_triton(target: str) -> tuple[str, str]:
-    """Return where the exporter of a target is scraped, and its Triton as HOST:PORT."""
-    exporter, _, triton = target.partition("=")
-    return exporter, urlsplit(with_scheme(triton)).netloc.rpartition("@")[2]
 
 
 def alertmanager() -> Any:
@@ -339,7 +352,8 @@ class Generation(PrometheusAccess, _Receiving, Links, Rules, Files):
         tuple[str, ...], each(_target), Form("EXPORTER=TRITON", repeated=True), Key("tritons")
     ] = ()
     """add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address of its Triton as
-    the label `instance`, such as exporter:9401=http://triton:8000 (repeatable)"""
+    the label `instance`, such as exporter:9401=http://triton:8000; with --format compose or helm, those whose name has
+    no dot are started by the stack, and ,URL at the end names metrics that are not on port 8002 (repeatable)"""
     dashboard_url: Annotated[
         Rare[str], single(_dashboard_url), Form("URL"), Key("dashboard_url", other="grafana.url")
     ] = ""

@@ -16,6 +16,7 @@ import yaml
 from support.stack.compose_policy import COMPOSE, problems_of, resolved
 from support.tools import ROOT, amtools, promtools
 from triton_alerts.bridge.settings import BridgeSettings
+from triton_exporter.app.settings import Settings
 from tritonwatch import project as project_file
 from tritonwatch.cli import main
 
@@ -119,7 +120,7 @@ def test_user_settings_reach_the_services() -> None:
     ]
 
     for service in ("exporter", "web"):
-        assert "--triton=http://gpu1:8000" in services[service]["command"]
+        assert "http://gpu1:8000" == services[service]["environment"]["TRITONWATCH_EXPORTER_TRITON"]
     assert ["10.1.2.3", "3333"] == [services["grafana"]["ports"][0][key] for key in ("host_ip", "published")]
 
 
@@ -136,41 +137,101 @@ def test_the_exporter_shares_the_processes_of_a_triton_that_is_there() -> None:
     assert [] == problems_of(by_default)
 
 
-def test_a_second_triton_has_its_exporter_and_its_target(tmp_path: Path) -> None:
-    """As on the page: a second file and a list in the project file; the generator and the bridge read the list."""
-    project = tmp_path / "tritonwatch.yaml"
-    tritons = ["exporter:9401=http://triton-a.example:8000", "exporter-2:9401=http://triton-b.example:8000"]
-    given = yaml.safe_load((ROOT / "compose" / "tritonwatch.yaml").read_text())
+def _project(tmp_path: Path, *tritons: str) -> Path:
+    """Return a copy of the stack's project file with this list, and paths of this machine."""
     paths = {
         "objectives": str(ROOT / "slo" / "objectives"),
         "alerts": str(ROOT / "alerts" / "alerts.yaml"),
         "out": str(tmp_path / "out"),
+        "tritons": list(tritons),
     }
-    project.write_text(yaml.safe_dump(given | paths | {"tritons": tritons}))
-    stack = resolved(
-        COMPOSE,
-        COMPOSE.with_name("second-triton.yml"),
-        EXPORTER_TARGET="",
-        TRITON_2_URL="http://triton-b.example:8000",
+    project = tmp_path / "tritonwatch.yaml"
+    given = yaml.safe_load((ROOT / "compose" / "tritonwatch.yaml").read_text())
+    project.write_text(yaml.safe_dump(given | paths))
+    return project
+
+
+def test_the_list_of_the_project_file_starts_an_exporter_for_each_triton(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on the page: three Tritons, two on one host, and an exporter elsewhere; also the targets and the bridge read
+    the list, and docker compose the services."""
+    project = _project(
+        tmp_path,
+        "exporter:9401=http://a.example:8000",
+        "exporter-2:9401=http://b.example:8000",
+        "exporter-3:9401=http://b.example:8010,http://b.example:8012",
+        "10.0.0.3:9402=10.0.0.3:8000",
     )
+    assert 0 == main(["generate", "--project", str(project), "--format", "compose"])
+    written = tmp_path / "exporters.yml"
+    written.write_text(capsys.readouterr().out.replace("docker-compose.yml", str(COMPOSE)))
+    stack = resolved(COMPOSE, written)
     services = stack["services"]
 
     assert [] == problems_of(stack)
-    assert "--triton=http://triton-b.example:8000" in services["exporter-2"]["command"]
-    assert "exporter-2" in [volume["source"] for volume in services["exporter-2"]["volumes"]]
+    settings = {
+        name: Settings.read({}, service["environment"])
+        for name, service in services.items()
+        if name.startswith("exporter")
+    }
+    assert {
+        "exporter": ("http://a.example:8000", "http://a.example:8002/metrics", "auto"),
+        "exporter-2": ("http://b.example:8000", "http://b.example:8002/metrics", "none"),
+        "exporter-3": ("http://b.example:8010", "http://b.example:8012/metrics", "none"),
+    } == {name: (each.triton, each.metrics_url, each.gpu) for name, each in settings.items()}
+    assert {(name, name == "exporter") for name in settings} == {
+        (volume["source"], "build" in services[name])
+        for name in settings
+        for volume in services[name]["volumes"]
+        if volume["target"] == "/data"
+    }
+    environment = services["generator"]["environment"]
+    assert environment == {"TRITONWATCH_TRITONS": ""} == services["reload"]["environment"]
+    assert environment.items() <= services["bridge"]["environment"].items()
+    bridge = BridgeSettings.read(
+        {"dry_run": "true", "listen": "127.0.0.1:9096"},
+        environment,
+        project_file.load(argparse.Namespace(project=project), {}),
+    )
+    assert (
+        "http://exporter:9401",
+        *(f"http://exporter-{n}:9401" for n in (2, 3)),
+        "http://10.0.0.3:9402",
+    ) == (bridge.exporter)
     generate = [word.replace("/tritonwatch.yaml", str(project)) for word in services["generator"]["command"]]
     assert 0 == main(generate)
     targets = yaml.safe_load((tmp_path / "out" / "targets" / "triton.yml").read_text())
-    assert [("exporter:9401", "triton-a.example:8000"), ("exporter-2:9401", "triton-b.example:8000")] == [
-        (target["targets"][0], target["labels"]["instance"]) for target in targets
-    ]
-    assert "--exporter=" in services["bridge"]["command"]
-    bridge = BridgeSettings.read(
-        {"dry_run": "true", "listen": "127.0.0.1:9096"},
-        {},
-        project_file.load(argparse.Namespace(project=project), {}),
-    )
-    assert ("http://exporter:9401", "http://exporter-2:9401") == bridge.exporter
+    assert [
+        ("exporter:9401", "a.example:8000"),
+        ("exporter-2:9401", "b.example:8000"),
+        ("exporter-3:9401", "b.example:8010"),
+        ("10.0.0.3:9402", "10.0.0.3:8000"),
+    ] == [(target["targets"][0], target["labels"]["instance"]) for target in targets]
+
+
+@pytest.mark.parametrize(
+    ("triton", "reason"),
+    [
+        (
+            "b:9401=http://a:8010",
+            "its metrics cannot be at http://a:8002/metrics, where those of http://a:8000 are",
+        ),
+        ("b:9402=http://b:8000", "listens on port 9401 (fix: write b:9401)"),
+        ("exporter:9401=http://b:8000", "there are two named exporter"),
+    ],
+)
+def test_a_list_that_cannot_be_started_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], triton: str, reason: str
+) -> None:
+    """Before anything is printed, and named with its entry."""
+    project = _project(tmp_path, "exporter:9401=http://a:8000", triton)
+
+    assert 1 == main(["generate", "--project", str(project), "--format", "compose"])
+    out, err = capsys.readouterr()
+    assert "" == out
+    assert f"tritons: {triton}: " in err
+    assert reason in err
 
 
 def test_prometheus_accepts_the_mounted_configuration(tmp_path: Path) -> None:

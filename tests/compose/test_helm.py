@@ -312,12 +312,29 @@ def test_processes_are_shared_where_they_are_asked_for() -> None:
     assert '"runAsUser": dyn(10001)' in by_default
 
 
-def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own() -> None:
-    """As one outside the cluster: the same monitor scrapes it, under the address of its Triton."""
-    words = ("externalTritons[0].name=gpu-box", "externalTritons[0].triton=http://gpu-box.example:8000")
-    text = template(*(f"--set={word}" for word in words), "--set=sidecar.extraArgs={--probe=*}")
+def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those outside the cluster, from the list of the project file: the same monitor scrapes each, under the address
+    of its Triton; an exporter that runs elsewhere is not started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tritonwatch.yaml").write_text(
+        f"objectives: {ROOT / 'slo' / 'objectives'}\nout: helm-values\ntritons:\n"
+        "- gpu-box:9401=http://gpu-box.example:8000\n- b:9401=http://b:8010,http://b:8012\n"
+        "- 127.0.0.1:9401=http://127.0.0.1:8000\n"
+    )
+    assert 0 == main(["generate", "--format", "helm", "--only", "rules"])
+    text = template("--values=helm-values/values.yaml", "--set=sidecar.extraArgs={--probe=*}")
     by_default, manifests = objects(template()), objects(text)
-    [added] = [document for key, document in manifests.items() if key not in by_default]
+    exporters = {
+        name: document
+        for (kind, name), document in manifests.items()
+        if kind == "Deployment" and (kind, name) not in by_default
+    }
+    added = exporters.pop("tritonwatch-exporter-gpu-box")
+    [(other, second)] = exporters.items()
+    assert "tritonwatch-exporter-b" == other
+    assert "--triton-metrics=http://b:8012/metrics" in _container(second, "tritonwatch-exporter")["args"]
     validate(added)
     validate(manifests["PodMonitor", "triton-exporter"])
     pod = added["spec"]["template"]
@@ -337,7 +354,15 @@ def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own() -> None:
     # What the options say, the exporter understands: as its command line reads them.
     parser = argparse.ArgumentParser()
     configure(parser)
-    settings = settings_of(parser.parse_args([word for word in container["args"][1:] if word[-1] != "="]))
+    settings = settings_of(
+        parser.parse_args(
+            [
+                word.replace("/objectives", str(ROOT / "slo" / "objectives"))
+                for word in container["args"][1:]
+                if word[-1] != "="
+            ]
+        )
+    )
     assert ("http://gpu-box.example:8000", "http://gpu-box.example:8002/metrics", ()) == (
         settings.triton,
         settings.metrics_url,

@@ -173,13 +173,15 @@ def test_an_edited_objective_is_in_force_after_one_command(
     assert f"note: Alertmanager at {url} has other routes, receivers or inhibit rules" in printed.err
 
 
-def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
+def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exporter reads the objectives that are mounted into it; without a bucket an objective is unknown."""
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         _edit(stack, "threshold: 1s", "threshold: 333ms")
         parser = Parser()
         configure(parser)
         given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
+        for name, value in stack.variables("exporter").items():
+            monkeypatch.setenv(name, value)
         buckets = settings_of(parser.parse_args(given)).bucket_bounds
 
     assert 0.333 in {bound for bounds in buckets.thresholds.values() for bound in bounds}

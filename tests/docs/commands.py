@@ -74,7 +74,9 @@ def _split(line: str) -> list[list[str]]:
     lexer.whitespace_split = True
     pieces: list[list[str]] = [[]]
     for word in lexer:
-        if set(word) <= set("&|;()>"):
+        if word == ">":
+            next(lexer)
+        elif set(word) <= set("&|;()>"):
             pieces.append([])
         else:
             pieces[-1].append(word)

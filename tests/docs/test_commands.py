@@ -22,6 +22,7 @@ from support.stack.compose_policy import resolved
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
 from tritonwatch.local import find_binary
+from tritonwatch.project import declare_project
 
 SHELL_IS_RUN = ("docs/howto.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""
@@ -31,7 +32,8 @@ COMPOSE = ROOT / "compose" / "docker-compose.yml"
 def _tritonwatch(words: tuple[str, ...]) -> None:
     verb = next(word for word in words[1:] if not word.startswith("-"))
     assert verb in VERBS
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    declare_project(parser)
     importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
     # Square brackets contain what may be omitted; it must exist all the same.
     parser.parse_args([word.strip("[]") for word in words[words.index(verb) + 1 :] if word != "..."])
@@ -75,6 +77,10 @@ def _docker(words: tuple[str, ...]) -> None:
     )
     verb, *rest = words[4:]
     services = [word for word in rest if not word.startswith("-")]
+    if verb == "run":
+        services, given = services[:1], rest[rest.index(services[0]) + 1 :]
+        if given:
+            _tritonwatch(("tritonwatch", *given))
     assert verb in ("up", "run", "down", "stop", "restart", "logs", "ps")
     assert [] == [name for name in services if name not in json.loads(done.stdout)["services"]]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from triton_alerts import alertmanager
+from triton_exporter.app.settings import TritonAccess
+from triton_exporter.common.options import host_and_port, is_loopback
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import autoscaling, yaml_text
 from triton_slo.alert_settings import Tuning
@@ -21,10 +25,12 @@ from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access, output
 from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
-from tritonwatch.project import exporter_and_triton
+from tritonwatch.project import Target, target
 from tritonwatch.usage.generate import PARTS
 
 _DEFAULTS = Options()
+_PORT = 9401
+"""Where the exporters of the stack and of the chart listen."""
 
 
 def generated(
@@ -51,8 +57,8 @@ def generated(
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
     targets = [
-        {"targets": [exporter], "labels": {"instance": triton}}
-        for exporter, triton in map(exporter_and_triton, args.target)
+        {"targets": [each.exporter], "labels": {"instance": each.instance}}
+        for each in map(target, args.target)
     ]
     of_alerts = triton_alerts.generate.artifacts(reading.objectives, options)
     _check_receivers(args, of_alerts)
@@ -122,10 +128,13 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
 
 def run(args: argparse.Namespace) -> int:
     """Write all files, or none."""
+    if args.format == "compose":
+        print(_compose_override(_started(args.target)), end="")
+        return 0
     texts = objective_texts(args.objectives)
     made = generated(args, "prometheus" if args.format in ("helm", "keda") else args.format, texts)
     if args.format == "helm":
-        values = _helm_values(texts, made)
+        values = _helm_values(texts, made, _started(args.target))
         made = (values, *(artifact for artifact in made if artifact.part != "rules"))
     if args.only:
         return _write_or_check(
@@ -134,14 +143,79 @@ def run(args: argparse.Namespace) -> int:
     return _write_or_check(args, by_path(made))
 
 
-def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]) -> Artifact:
-    """Return the rules and the objectives that they were made of as one values file of the chart."""
+def _started(targets: Sequence[str]) -> dict[str, Target]:
+    """Return by name the exporters of the list that a stack starts: at an address with a dot they run elsewhere."""
+    found: dict[str, Target] = {}
+    owners: dict[str, str] = {}
+    for each in map(target, targets):
+        name, port = host_and_port(each.exporter)
+        if not re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) or is_loopback(name):
+            continue
+        access_of = {"triton": each.triton} | ({"triton_metrics": each.metrics} if each.metrics else {})
+        page = TritonAccess.read(access_of, {}).metrics_url
+        place = f"tritons: {each.exporter}={each.triton}"
+        if port != _PORT:
+            reason = f"the exporter that is started there listens on port {_PORT}"
+            raise ProblemsError(Problem(place, reason, f"write {name}:{_PORT}"))
+        if name in found:
+            raise ProblemsError(Problem(place, f"there are two named {name}", "give each a name of its own"))
+        if page in owners:
+            reason = f"its metrics cannot be at {page}, where those of {owners[page]} are"
+            raise ProblemsError(
+                Problem(place, reason, f"add their URL: {each.triton},http://HOST:PORT/metrics")
+            )
+        found[name], owners[page] = each, each.triton
+    return found
+
+
+def _compose_override(exporters: Mapping[str, Target]) -> str:
+    """Return the file that makes compose/docker-compose.yml start an exporter for each Triton of the list."""
+    if "exporter" not in exporters:
+        fix = "name the first so: exporter:9401=http://triton:8000"
+        raise ProblemsError(Problem("tritons", "has no exporter of the name `exporter`", fix))
+    of_project = {"environment": {"TRITONWATCH_TRITONS": ""}}  # the list of the project file, not TRITON_URL
+    services: dict[str, Any] = dict.fromkeys(("generator", "reload", "bridge"), of_project)
+    volumes: dict[str, Any] = {}
+    for name, each in exporters.items():
+        variables = {
+            "TRITONWATCH_EXPORTER_TRITON": each.triton.replace("$", "$$"),
+            "TRITONWATCH_EXPORTER_TRITON_METRICS": each.metrics.replace("$", "$$"),
+        }
+        if name == "exporter":
+            services["exporter"] = services["web"] = {"environment": variables}
+        else:
+            services[name] = {
+                "extends": {"file": "docker-compose.yml", "service": "exporter"},
+                # Services that build one tag at the same time fail now and then.
+                "build": "RESET",
+                "pull_policy": "never",
+                # Only one shows the GPUs.
+                "environment": variables | {"TRITONWATCH_EXPORTER_GPU": "none"},
+                "volumes": [f"{name}:/data"],
+            }
+            volumes[name] = {}
+    text = yaml_text.render({"services": services, "volumes": volumes})
+    return text.replace("build: RESET\n", "build: !reset null\n")
+
+
+def _helm_values(
+    objectives: Sequence[tuple[str, str]], made: Sequence[Artifact], exporters: Mapping[str, Target]
+) -> Artifact:
+    """Return the rules, the objectives that they were made of, and exporters to start as one values file of the chart."""
     rules = {
         artifact.name.partition(".")[0]: yaml.safe_load(artifact.text)
         for artifact in made
         if artifact.part == "rules"
     }
-    values = {"objectives": {Path(name).name: text for name, text in objectives}, "rules": {"files": rules}}
+    values: dict[str, Any] = {
+        "objectives": {Path(name).name: text for name, text in objectives},
+        "rules": {"files": rules},
+    }
+    if exporters:
+        values["externalTritons"] = [
+            {"name": name, "triton": each.triton, "tritonMetrics": each.metrics}
+            for name, each in exporters.items()
+        ]
     return Artifact("rules", "values.yaml", yaml.safe_dump(values, sort_keys=False, width=110))
 
 

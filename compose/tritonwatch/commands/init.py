@@ -58,9 +58,10 @@ out: generated
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
     tritons = Tritons.read(vars(args), os.environ, args.project_file)
+    pages = tritons.triton_metrics or [page for _, page in tritons.triton]
     each_access = [
         TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
-        for address, page in zip_longest(tritons.triton, tritons.triton_metrics)
+        for address, page in zip_longest((url for url, _ in tritons.triton), pages)
     ]
     fix = "choose another file, or replace it with --force"
     objectives = Files.read({}, os.environ, args.project_file).objectives
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         address = args.prometheus or "http://127.0.0.1:9090"
         targets = (
             f"- 127.0.0.1:{_EXPORTER_PORT + n}={each.address}"
-            + (f" # --triton-metrics {each.triton_metrics}" if each.triton and each.triton_metrics else "")
+            + (f",{each.triton_metrics}" if each.triton and each.triton_metrics else "")
             for n, each in enumerate(each_access)
         )
         project = PROJECT.format(prometheus=address, tritons="\n".join(targets), objectives=out.parent)

@@ -15,14 +15,15 @@ from tritonwatch.web.server import serve
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     given = [name for name in DOCTOR_OPTIONS if getattr(args, name, None)]
-    if given and "triton" not in given:
+    triton = getattr(args, "triton", None) or os.environ.get(Doctor.options()["triton"].variable.name)
+    if given and not triton:
         option = f"--{given[0].replace('_', '-')}"
         raise ProblemsError(Problem(option, "needs --triton URL, the Triton server to examine"))
-    if given and lacks_client(args.triton):
+    if triton and lacks_client(triton):
         # The image of the compose stack: its other pages need no Triton.
         print(
             "tritonwatch web: no findings of the doctor without: pip install 'tritonwatch[probe]'",
             file=sys.stderr,
         )
-        given = []
-    return serve(args, Doctor.read(vars(args), os.environ) if given else None)
+        triton = None
+    return serve(args, Doctor.read(vars(args), os.environ) if triton else None)

@@ -24,8 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--format",
         "format of the rules: files for Prometheus or vmalert, resources for prometheus-operator, or a "
-        "values file for the Helm chart that also contains the objectives; keda writes those for Prometheus and, "
-        "into autoscaling, objects that scale Triton on traffic over break rate (default: prometheus)",
-        choices=("prometheus", "operator", "vmalert", "helm", "keda"),
+        "values file for the Helm chart that also contains the objectives and the Tritons to watch from outside; keda "
+        "writes those for Prometheus and, into autoscaling, objects that scale Triton on traffic over break rate; "
+        "compose writes nothing, and prints an override for docker compose with an exporter for each of the tritons "
+        "(default: prometheus)",
+        choices=("prometheus", "operator", "vmalert", "helm", "keda", "compose"),
         default="prometheus",
     )

@@ -28,16 +28,17 @@ OPTIONS = PrometheusAccess
 EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
 
 
-def _triton(text: str) -> str:
-    # In a project file the Tritons to watch are EXPORTER=TRITON.
-    return api_url(text.partition("=")[2] or text)
+def _triton(text: str) -> tuple[str, str | None]:
+    # In a project file the Tritons to watch are EXPORTER=TRITON[,METRICS].
+    triton, _, metrics = (text.partition("=")[2] or text).partition(",")
+    return api_url(triton), metrics_page(metrics) if metrics else None
 
 
 class Tritons(OptionsModel):
     section = "exporter"
 
     triton: Annotated[
-        tuple[str, ...],
+        tuple[tuple[str, str | None], ...],
         each(_triton),
         Form("URL", repeated=True),
         Key("tritons"),
@@ -54,9 +55,10 @@ class Tritons(OptionsModel):
         if not (self.triton or self.triton_metrics):
             fix = f"give --triton URL, or write it into {FILE} as tritons"
             yield Problem("--triton", "is missing", fix)
-        hosts = [urlsplit(url).hostname for url in self.triton]
-        if len(set(hosts)) < len(hosts) and not self.triton_metrics:
-            reason = f"is missing: {' and '.join(self.triton)} cannot all have their metrics at port 8002"
+        urls = [url for url, metrics in self.triton if not metrics]
+        hosts = {urlsplit(url).hostname for url in urls}
+        if len(hosts) < len(urls) and not self.triton_metrics:
+            reason = f"is missing: {' and '.join(urls)} cannot all have their metrics at port 8002"
             yield Problem("--triton-metrics", reason, "give it once for each --triton, in the same order")
         if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
             reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"

@@ -185,7 +185,7 @@ def test_several_tritons_are_one_project(
     Path("../../objectives/proposed.yaml").write_text("old")
     assert 1 == main(["init", "--force", *pages])  # the other one has stopped
     assert f"Triton at {other.http_url}: does not answer" in capsys.readouterr().err
-    second = f"- 127.0.0.1:9402={other.http_url} # --triton-metrics {other.metrics_url}\n"
+    second = f"- 127.0.0.1:9402={other.http_url},{other.metrics_url}\n"
     assert second in project
     only = project.replace(second, "")
     Path("../../tritonwatch.yaml").write_text(only.replace("prometheus: http://127.0.0.1:9090\n", ""))

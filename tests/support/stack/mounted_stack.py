@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import requests
 
@@ -77,12 +79,16 @@ class MountedStack:
         self.children: dict[str, Child] = {}
 
     def __enter__(self) -> MountedStack:
+        # For `generate` and `reload`, which run within the tests.
+        self._variables = patch.dict(os.environ, self.variables("reload"))
+        self._variables.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for child in reversed(self.children.values()):
             child.stop(5)
         self._guard.close()
+        self._variables.stop()
 
     def url(self, service: str) -> str:
         return f"http://127.0.0.1:{self.ports[service]}"
@@ -90,6 +96,11 @@ class MountedStack:
     def get(self, service: str, path: str, *, login: bool = True) -> requests.Response:
         """Ask a service, as the stack's user or as nobody."""
         return requests.get(self.url(service) + path, auth=_LOGIN if login else None, timeout=60)
+
+    def variables(self, service: str) -> dict[str, str]:
+        """Return the environment of a service, with addresses of this machine."""
+        given = self.services[service].get("environment") or {}
+        return {name: self.moved(value) for name, value in given.items() if not name.startswith("GF_")}
 
     def own_command(self, service: str) -> list[str]:
         """Return the arguments of one of our own services, with paths and ports of this machine."""
@@ -116,7 +127,12 @@ class MountedStack:
 
     def start(self, service: str) -> None:
         """Start a service as its container would, and wait until it answers."""
-        child = Child(service, self.command(service), self.folder / f"{service}.log", self._guard.environment)
+        child = Child(
+            service,
+            self.command(service),
+            self.folder / f"{service}.log",
+            self._guard.environment | self.variables(service),
+        )
         self.children[service] = child
         child.start()
         process = child.process
