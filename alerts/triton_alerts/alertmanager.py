@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import yaml
 
-from triton_alerts import hours, rules
+from triton_alerts import rules
 from triton_alerts.inhibitions import Inhibition, in_force
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import names, yaml_text
@@ -84,8 +84,6 @@ def config(options: Options) -> Block:
         "inhibit_rules": [_inhibit_rule(inhibition) for inhibition in in_force(options.tuning)],
         "receivers": _receivers(options),
     }
-    if options.ticket_hours:
-        configuration["time_intervals"] = [ticket_hours(options.ticket_hours)]
     return configuration
 
 
@@ -152,39 +150,30 @@ def _delivery(options: Options) -> list[Block]:
 
 def _pages_and_tickets(options: Options) -> Block:
     """Return the route of pages and tickets: both are in one group, since a ticket may become a page."""
-    of_a_server = {"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}
-    in_hours = {
-        "receiver": BRIDGE,
-        "matchers": ['severity="warning"'],
-        "active_time_intervals": [TICKET_HOURS],
-        "routes": [{**of_a_server, "active_time_intervals": [TICKET_HOURS]}],
-    }
     return {
         "receiver": BRIDGE,
         "matchers": ['severity=~"critical|warning"'],
         "group_by": _OF_A_MODEL,
         # The interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
         **_times(options, "30s", "1m", "4h"),
-        "routes": [*([in_hours] if options.ticket_hours else []), of_a_server],
+        "routes": [{"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
     }
 
 
 def _others(options: Options) -> list[Block]:
     """Return the routes of pages and tickets to receivers other than the bridge."""
-    hours = {"active_time_intervals": [TICKET_HOURS]} if options.ticket_hours else {}
     routes = []
-    for name, severity, when, addresses in (
-        (f"{_PREFIX}page-to", "critical", {}, options.page_to),
-        (f"{_PREFIX}ticket-to", "warning", hours, options.ticket_to),
+    for name, severity, addresses in (
+        (f"{_PREFIX}page-to", "critical", options.page_to),
+        (f"{_PREFIX}ticket-to", "warning", options.ticket_to),
     ):
         route = {
             "receiver": name,
             "matchers": [f'severity="{severity}"'],
             "group_by": _OF_A_MODEL,
             **_times(options, "30s", "1m", "4h"),
-            **when,
             "continue": True,
-            "routes": [{"receiver": name, "matchers": ['model=""'], "group_by": _OF_A_SERVER, **when}],
+            "routes": [{"receiver": name, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
         }
         routes += [route] if addresses else []
     return routes
@@ -231,7 +220,6 @@ def receiver_options(text: str) -> dict[str, Any]:
             .get("authorization", {})
             .get("credentials_file"),
             "--watchdog-url": watchdog[0]["url"] if watchdog else None,
-            "--ticket-hours": written.get("time_intervals"),
             **{f"--{name}": named.get(f"{_PREFIX}{name}") for name in ("fallback", "page-to", "ticket-to")},
         }
     except (yaml.YAMLError, LookupError, TypeError, AttributeError):
@@ -297,7 +285,6 @@ ADDRESSES = (
     "teams:///FILE, incidentio:///FILE?source=ID, irm:///FILE, mailto:TO?from=FROM&smarthost=HOST:PORT"
 )
 """FILE contains the key, token or address; it is a path on the machine of Alertmanager."""
-TICKET_HOURS = "tritonwatch-ticket-hours"
 _TITLE = '{{ template "triton.title" . }}'
 _TEXT = '{{ template "triton.text" . }}'
 # A path without a host works only in Grafana, and PagerDuty refuses such a link.
@@ -404,15 +391,3 @@ def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
     if query.get("require_tls") == "false":
         settings["require_tls"] = False
     return settings
-
-
-def ticket_hours(text: str) -> dict[str, Any]:
-    """Return the time interval in which tickets are sent. Raises ValueError on text in another form."""
-    when = hours.parse(text)
-    interval: dict[str, Any] = {
-        "weekdays": list(when.days),
-        "times": [{"start_time": when.start, "end_time": when.end}],
-    }
-    if when.place:
-        interval["location"] = when.place
-    return {"name": TICKET_HOURS, "time_intervals": [interval]}

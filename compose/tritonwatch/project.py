@@ -199,12 +199,6 @@ def _receiver(text: str) -> str:
     return text
 
 
-def _ticket_hours(text: str) -> str:
-    if text:
-        alertmanager().ticket_hours(text)
-    return text
-
-
 def _first(raw: object) -> object:
     """Return the first URL of several: the bridge asks all Alertmanagers, a reload concerns one."""
     return raw[0] if isinstance(raw, list) and raw else raw
@@ -337,8 +331,6 @@ class _Receiving(OptionsModel):
     """receiver of tickets in addition to the bridge, in the same format as --page-to (repeatable)"""
     watchdog_url: Rare[WebAddress] = ""
     """webhook that receives the Watchdog alert: a dead man's switch outside this stack"""
-    ticket_hours: Annotated[Rare[str], single(_ticket_hours), Form("WHEN")] = ""
-    """hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)"""
 
 
 class Generation(PrometheusAccess, _Receiving, Links, Rules, Files):

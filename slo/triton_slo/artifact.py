@@ -59,8 +59,6 @@ class Options:
     """Receivers of tickets besides the bridge, as addresses such as that of `fallback`."""
     watchdog_url: str = ""
     """Webhook outside the stack that raises an alarm when the watchdog no longer arrives."""
-    ticket_hours: str = ""
-    """Hours in which tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
     links: tuple[tuple[str, str], ...] = ()
     """Titles and addresses of pages that every dashboard links to, such as the logs or the traces."""
     tuning: Tuning = field(default_factory=Tuning)

@@ -39,7 +39,6 @@ FULL = Options(
     ),
     ticket_to=("jsm:///run/secrets/jsm",),
     watchdog_url="https://dead-man.example.com/ping",
-    ticket_hours="monday:friday 08:00-18:00 Europe/Berlin",
 )
 """Every option of the generator."""
 
@@ -349,25 +348,6 @@ def test_a_fallback_nobody_can_use_is_refused(address: str) -> None:
     """A typing mistake is reported, not written into the configuration."""
     with pytest.raises(ValueError, match=r"is none of https://|lacks from"):
         alertmanager.artifacts(Options(fallback=address))
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("always", "not in the form"),
-        ("monday 8-18", "not in the form"),
-        ("monday:friday 08:00", "not in the form"),
-        ("mon:fri 08:00-18:00", "'mon:fri' is not a day"),
-        ("friday:monday 08:00-18:00", "'friday:monday' is not a day"),
-        ("monday 18:00-08:00", "the earlier one first"),
-        ("monday 08:00-25:00", "from 00:00 to 24:00"),
-        ("monday 08:00-24:00 Mars/Base", "'Mars/Base' is not a time zone"),
-    ],
-)
-def test_ticket_hours_that_alertmanager_refuses_are_refused(text: str, reason: str) -> None:
-    """A typing mistake is reported, and not written into the configuration."""
-    with pytest.raises(ValueError, match=reason):
-        alertmanager.artifacts(Options(ticket_hours=text))
 
 
 def test_no_secret_is_written_into_the_configuration() -> None:

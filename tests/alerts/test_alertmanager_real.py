@@ -410,7 +410,6 @@ def test_what_is_loaded_of_the_generated_configuration_is_seen(
     assert alertmanager.contains(loaded, same)
     for other in (
         replace(options, time_scale=1 / 60),
-        replace(options, ticket_hours="monday:friday 08:00-18:00 UTC"),
         replace(options, watchdog_url="https://example.org/watchdog", page_to=("https://example.org/page",)),
     ):
         assert not alertmanager.contains(loaded, alertmanager.artifacts(other)[0].text)

@@ -255,7 +255,6 @@ RECEIVERS = (
     ("--fallback", "pagerduty:///run/key"),
     ("--page-to", "pagerduty:///run/key"),
     ("--ticket-to", "jsm:///run/key"),
-    ("--ticket-hours", "monday:friday 08:00-18:00"),
 )
 
 

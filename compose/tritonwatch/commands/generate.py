@@ -121,7 +121,6 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         page_to=tuple(args.page_to),
         ticket_to=tuple(args.ticket_to),
         watchdog_url=args.watchdog_url,
-        ticket_hours=args.ticket_hours,
         tuning=tuning,
     )
 
