@@ -22,7 +22,7 @@ VERBS: dict[str, str] = {
     "doctor": "recommend Triton settings that expose more metrics",
     "init": "propose objectives for the models of a running Triton",
     "convert": "convert SLOs of Sloth or OpenSLO to objectives",
-    "check": "validate objectives, alert settings and rule files, and the path of a page to the bridge",
+    "check": "validate objectives and alert settings, and the path of a page to the bridge",
     "generate": "write rules, Alertmanager configuration and dashboards from objectives",
     "reload": "generate rules and load them into a running Prometheus and Alertmanager; on any error, "
     "keep the old files",
