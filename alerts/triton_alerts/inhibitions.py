@@ -95,7 +95,7 @@ INHIBITIONS = (
         "While all servers are down, alerts about single servers and objectives add nothing.",
         _alertname_matcher("TritonAllServersDown"),
         _alertname_matcher(
-            "TritonSoleServerDown",
+            "TritonMostServersDown",
             "TritonServerDown",
             "TritonServerNotLive",
             "TritonServerNotStarting",
@@ -112,15 +112,17 @@ INHIBITIONS = (
         (),
     ),
     Inhibition(
-        "After that, a model that serves again needs no alert about the time in which all servers were down.",
-        _alertname_matcher(lifecycle.SERVES_AGAIN.name),
-        _alertname_matcher(BURN_ALERTS["readiness"]),
+        "A model that is not ready only where a server is or was down: the alert about the server says so.",
+        _alertname_matcher(lifecycle.LOST_SERVER.name),
+        _alertname_matcher(
+            BURN_ALERTS["readiness"], "TritonModelReplicasLow", "TritonModelNotReadyProlonged"
+        ),
         ("model",),
         outdates=True,
     ),
     Inhibition(
         "The page about a server replaces its ticket.",
-        _alertname_matcher("TritonSoleServerDown"),
+        _alertname_matcher("TritonMostServersDown"),
         _alertname_matcher("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
         ("instance",),
     ),

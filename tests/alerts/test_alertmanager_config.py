@@ -19,7 +19,7 @@ from triton_alerts import alertmanager
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import integration
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.catalogue.lifecycle import SERVES_AGAIN
+from triton_alerts.catalogue.lifecycle import LOST_SERVER
 from triton_alerts.generate import artifacts
 from triton_alerts.inhibitions import INHIBITIONS, Inhibition
 from triton_slo import names, yaml_text
@@ -174,9 +174,9 @@ def test_no_ticket_silences_a_page(rule: Inhibition) -> None:
     tickets = [
         alert
         for alert in everything
-        # That a model serves again is no fault: it says that the page is out of date.
+        # That a model lost a server is no fault of its own: an alert about the server is sent.
         if alert["severity"] != "critical"
-        and alert["alertname"] != SERVES_AGAIN.name
+        and alert["alertname"] != LOST_SERVER.name
         and meets(rule.source, alert)
     ]
     pages = [alert for alert in everything if alert["severity"] == "critical" and meets(rule.target, alert)]

@@ -189,7 +189,7 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
     """A model that hangs on a server whose exporter is down pages all the same."""
     tickets = [alert("TritonExporterDown", **SERVER), alert("TritonServerDown", **SERVER)]
     pages = [
-        alert("TritonSoleServerDown", **SERVER),
+        alert("TritonMostServersDown", **SERVER),
         alert("TritonModelStalled", **SERVER, model="ranker", version="1"),
     ]
 
@@ -199,7 +199,7 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
         member.inbox.wait(lambda member=member: len(member.inbox.notified(BRIDGE)) == 2)
 
         notified = sorted(map(sorted, member.inbox.notified(BRIDGE)))
-        assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == notified
+        assert [["TritonExporterDown", "TritonMostServersDown"], ["TritonModelStalled"]] == notified
         assert {"TritonServerDown"} == member.silenced_by_another()
 
 

@@ -1,12 +1,14 @@
-"""Test that the death of a model's only server is one page: real Tritons, exporters, Prometheus and Alertmanager.
+"""Test that the death of a server is one incident: real Tritons, exporters, Prometheus and Alertmanager.
 
-Durations are divided by thirty. What Alertmanager sends is given to a bridge on the Slack stand-in, and pages are counted.
+Durations are divided by thirty. What Alertmanager sends is given to a bridge on the Slack stand-in.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,15 +16,17 @@ import pytest
 import yaml
 
 from alerts.test_alertmanager_real import webhook
-from support.bridge import BridgeUnderTest
+from support.bridge import BridgeUnderTest, Clock
 from support.exporter import exporting
 from support.fast_prometheus import INTERVAL_SECONDS, FastPrometheus
 from support.files import write
 from support.loopback import free_ports, started
 from support.repository import Repository
+from support.slack.workspace import Posted
 from support.tools import ROOT
 from support.triton import live_triton
 from triton_alerts.bridge.evidence.facts import Enricher, objective_budget
+from triton_alerts.bridge.evidence.facts import servers as servers_of
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
@@ -40,32 +44,47 @@ LONGER_SECONDS = 8.0
 
 
 @pytest.mark.parametrize(
-    ("models", "page"),
+    ("models", "title", "lines"),
     [
-        pytest.param(("ranker",), "No Triton server is live", id="the only server of all"),
         pytest.param(
-            ("ranker", "embedder"),
-            "ranker: not ready on 100% of its servers",
-            id="one of two, with its own model",
+            (("ranker",),),
+            "🔴 No Triton server is live: {dead} does not answer since",
+            ["1 of 1 down: {dead}", "nothing serves ranker now"],
+            id="the only server of all",
+        ),
+        pytest.param(
+            (("embedder", "ranker"), ("embedder",)),
+            "🔴 {dead} does not answer since HH:MM UTC: nothing serves ranker now",
+            ["1 of 2 down: {dead}", "nothing serves ranker now", "embedder: still served by 1 of 2 servers"],
+            id="one of two, with a model of its own",
+        ),
+        pytest.param(
+            (("ranker",), ("ranker",)),
+            "🟠 {dead} does not answer since HH:MM UTC: its models are still served by 1 of 2 servers",
+            ["1 of 2 down: {dead}", "ranker: still served by 1 of 2 servers"],
+            id="one of two alike",
             marks=pytest.mark.thorough,
         ),
     ],
 )
-def test_a_dead_server_is_one_page(models: tuple[str, ...], page: str, tmp_path: Path) -> None:
-    """It was two: about the server and about the objective of its model."""
+def test_a_dead_server_is_one_incident(
+    models: Sequence[Sequence[str]], title: str, lines: Sequence[str], tmp_path: Path
+) -> None:
+    """It names the server and its models. It was one about the server, and one about each of its models."""
     with ExitStack() as stack:
         inbox, url = stack.enter_context(webhook())
         options = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS, webhook_url=url)
         objectives = read([(READINESS.name, READINESS.read_text())]).objectives
         write((*artifacts((), options), *slo_artifacts(objectives, options)), tmp_path)
         servers, exporters = [], []
-        for model in models:
-            place = tmp_path / model
+        for number, of_server in enumerate(models):
+            place = tmp_path / str(number)
             place.mkdir()
             repository = Repository(place / "models")
-            repository.model(model)
+            for model in of_server:
+                repository.model(model)
             servers.append(stack.enter_context(live_triton(repository.path, place)))
-            exporter = exporting(servers[-1].http_url, servers[-1].metrics_url, {model: ()})
+            exporter = exporting(servers[-1].http_url, servers[-1].metrics_url, dict.fromkeys(of_server, ()))
             exporters.append(stack.enter_context(exporter).url.removeprefix("http://"))
         (port, sender) = free_ports(2)
         config = yaml.safe_load(
@@ -85,40 +104,41 @@ def test_a_dead_server_is_one_page(models: tuple[str, ...], page: str, tmp_path:
             ready = f"http://127.0.0.1:{at}/-/ready"
             stack.enter_context(started(command, ready, tmp_path / f"{at}.log"))
         watch = FastPrometheus(f"http://127.0.0.1:{port}")
-        watch.wait_seen(
-            f"count(slo:sli_error:ratio_rate5m) == {len(models)} and sum({state.MODEL_READY}) > 0"
-        )
+        each = sum(map(len, models))
+        watch.wait_seen(f"count(slo:sli_error:ratio_rate5m) > 0 and sum({state.MODEL_READY}) == {each}")
         servers[0].kill()
 
-        bridge = BridgeUnderTest(tmp_path)
+        bridge = BridgeUnderTest(tmp_path, clock=Clock(time.time()))
         stack.callback(bridge.close)
+        prometheus = Prometheus(Access(watch.url))
+        sources = {"prometheus": objective_budget(prometheus), "servers": servers_of(prometheus)}
+        enrich = Enricher(bridge.store, sources)
+        stack.callback(enrich.close)
 
-        def pages() -> list[str]:
+        def shown() -> list[Posted]:
+            bridge.clock.now = max(bridge.clock.now, time.time())
             while inbox.notifications:
                 body = json.dumps(inbox.notifications.pop(0))
                 if '"Watchdog"' not in body:
                     bridge.receive(body.encode())
+            enrich(bridge.clock())
             bridge.send()
-            return [root.text for root in bridge.workspace.roots() if "· page ·" in root.shown]
+            return bridge.workspace.roots()
 
-        inbox.wait(pages)
+        inbox.wait(shown)
         time.sleep(LONGER_SECONDS)
-        [shown] = pages()
-        enrich = Enricher(
-            bridge.store, {"prometheus": objective_budget(Prometheus(Access(f"http://127.0.0.1:{port}")))}
-        )
-        enrich(bridge.clock())
-        enrich.close()
+        [root] = shown()
+        first = root.history[0] if root.history else (root.text, root.blocks)
         incident = bridge.incident()
         servers[0].start()
         watch.wait_seen(f"min({state.MODEL_READY}) == 1")
         # The objective's windows of five minutes hold the outage for longer than its alert lasts.
         time.sleep(2 * LONGER_SECONDS)
-        pages()
-        messages = len(bridge.workspace.roots())
+        [root] = shown()
 
-    assert page in shown
+    said = re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", first[0])
+    assert said.startswith(title.format(dead=exporters[0])), said
+    assert "\\n".join(lines).format(dead=exporters[0]) in json.dumps(first[1])
     # The alert fires two seconds (a minute) after the condition is true.
     assert 1 <= incident.fired_at - incident.since <= 10, (incident.since, incident.fired_at)
-    if models == ("ranker",):
-        assert 1 == messages
+    assert root.text.startswith("🟢 Resolved: "), root.text

@@ -126,24 +126,12 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
 
     firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
 
-    assert {"TritonSoleServerDown"} == firing["critical"]
-
-
-@pytest.mark.real
-def test_a_server_whose_models_have_an_objective_pages_about_the_models_only(tmp_path: Path) -> None:
-    """The readiness objective pages within two minutes: the page about the server would be a second one."""
-    other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
-
-    unknown = f'{state.MODEL_STATE}{{instance="gpu-1:9095", model="ranker", version="1", state="unknown"}}'
-    down = server("gpu-1", live=RESTART, ready=RESTART) | {unknown: "0x19 1x23 0x120"}
-    firing = fired(tmp_path, down | other, READINESS)
-
-    assert {"TritonReadinessBudgetBurn"} == firing["critical"]
+    assert {"TritonMostServersDown"} == firing["critical"]
 
 
 def test_the_pages_are_these() -> None:
     """A new page needs a reason here and at the top of docs/alerts.md why a ticket is not enough."""
-    redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
+    redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonMostServersDown"}
     nothing_known_or_a_version_lost = {"TritonSLOUnknown", "TritonModelVersionLost"}
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
     watch_or_delivery_gone = {

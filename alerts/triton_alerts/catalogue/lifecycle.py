@@ -99,7 +99,7 @@ and {state.MODEL_NOT_READY_SINCE}""",
     ),
     _model_alert(
         name="TritonModelDownEverywhere",
-        # Only live servers are counted: TritonSoleServerDown covers all models of a server that is down. But where
+        # Only live servers are counted: TritonMostServersDown covers all models of a server that is down. But where
         # it fires already, it is not resolved because the server dies, too. A first load may take long: ten minutes,
         # `for` included.
         expr=f"""\
@@ -251,17 +251,21 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
     ),
 )
 
-SERVES_AGAIN = _model_alert(
-    name="TritonModelServesAgain",
+LOST_SERVER = _model_alert(
+    name="TritonModelLostServer",
+    # The tickets of its readiness objective look back six hours, and fire for one more.
     expr=f"""\
-min by (cluster, model) ({state.MODEL_READY}) == 1
-and on (cluster)
-min_over_time((max by (cluster) ({state.SERVER_LIVE}))[15m:15s]) == 0""",
+group by (cluster, model) (
+  {state.MODEL_EXPECTED} == 1 and on (cluster, job, instance) min_over_time({state.SERVER_LIVE}[7h]) == 0
+)
+unless on (cluster, model) (
+  {state.MODEL_NOT_READY_SINCE} and on (cluster, job, instance) {state.SERVER_LIVE} == 1
+)""",
     severity="info",
     labels=("model",),
-    summary="Model {{ $labels.model }} serves again after all servers were down",
-    description="Model {{ $labels.model }} is ready on all its servers, none of which was live a short time ago. "
-    "While this fires, the alerts about its readiness objective, which look back, are not sent.",
+    summary="Model {{ $labels.model }} lost a server, and is ready on all that are live",
+    description="While this fires, the alerts about the readiness of the model are not sent: the alert about the server "
+    "names its models.",
     action="There is nothing to do: it is sent to nobody.",
     silence="never",
 )
@@ -289,24 +293,25 @@ and on (cluster, job) (
         silence="never",
     ),
     _server_alert(
-        name="TritonSoleServerDown",
-        # One page for a model: where its readiness objective pages, or is about to, that page is enough.
+        name="TritonMostServersDown",
         expr=f"""\
 count by (cluster, job, instance) (
   {state.MODEL_EXPECTED} == 1
   and on (cluster, job, instance) (
     {state.SERVER_LIVE} == 0
-    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 18m == 0)
+    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 19m == 0)
   )
-  unless on (cluster, model) {state.MODEL_READY} == 1
-  unless on (model) {names.ALERTS}{{{names.INDICATOR}="readiness", severity="critical"}}
+  unless on (cluster, model) (
+    2 * sum by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}))
+    >= count by (cluster, model) ({state.MODEL_EXPECTED} == 1)
+  )
 )""",
         severity="critical",
-        for_="2m",
+        for_="1m",
         keep_firing_for="1m",
-        summary="Triton server {{ $labels.instance }} is down, and with it the only copy of {{ $value }} of its models",
-        description="No other server is ready to serve them: every request for them fails. Models whose readiness "
-        "objective pages are not counted.",
+        summary="Triton server {{ $labels.instance }} is down, as are most servers of {{ $value }} of its models",
+        description="More than half of the servers that should serve these models do not; of a model with one server, "
+        "this is the one.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
@@ -465,4 +470,4 @@ and {processes.SHM_USED} / {processes.SHM_SIZE} > 0.5""",
     ),
 )
 
-ALERTS = (*MODELS, SERVES_AGAIN, *SERVERS, *PROCESSES)
+ALERTS = (*MODELS, LOST_SERVER, *SERVERS, *PROCESSES)

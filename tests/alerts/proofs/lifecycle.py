@@ -20,6 +20,11 @@ _UP = series(state.UP)
 _SERVER_READY = series(state.SERVER_READY)
 _OTHER = {series(state.SERVER_LIVE, SERVER, instance="gpu-2:9095"): "1x100"}
 """Another server of the job, which is up."""
+_SERVED_ELSEWHERE = {
+    **_OTHER,
+    series(state.MODEL_EXPECTED, MODEL, instance="gpu-2:9095"): "1x40",
+    series(state.MODEL_READY, VERSION, instance="gpu-2:9095"): "1x40",
+}
 _SUCCESS = series(triton.REQUEST_SUCCESS, VERSION)
 _ELSEWHERE = {"instance": "gpu-2:9095"}
 
@@ -228,7 +233,7 @@ MODELS = (
     ),
     quiet(
         "TritonModelDownEverywhere",
-        "leaves a server that is down to TritonSoleServerDown",
+        "leaves a server that is down to TritonMostServersDown",
         {_EXPECTED: "1x100", _LIVE: "1x8 0x92", _READY: "1x8 0x92"},
         "10m",
     ),
@@ -390,33 +395,36 @@ MODELS = (
 
 SERVERS = (
     fires(
-        "TritonModelServesAgain",
-        "fires for a model that is ready after all servers were down",
-        {_LIVE: "1x3 0x8 1x20", _READY: "1x3 0x8 1x20"},
-        "5m",
+        "TritonModelLostServer",
+        "fires for a model whose server is down, and that is ready on the other",
+        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_SERVED_ELSEWHERE},
+        "3m",
+        Fires(only(MODEL, "model")),
+    ),
+    fires(
+        "TritonModelLostServer",
+        "fires for seven hours after that, as long as its readiness tickets look back",
+        {_EXPECTED: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
+        "6h50m",
         Fires(only(MODEL, "model")),
     ),
     quiet(
-        "TritonModelServesAgain",
-        "is quiet about a model that has not come back",
-        {_LIVE: "1x3 0x8 1x20", _READY: "1x3 0x28"},
-        "5m",
-    ),
-    quiet(
-        "TritonModelServesAgain",
-        "is quiet while another server was live",
+        "TritonModelLostServer",
+        "is quiet about a model that is not ready on a live server, too",
         {
-            _LIVE: "1x3 0x8 1x20",
-            _READY: "1x3 0x8 1x20",
-            series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x31",
+            _EXPECTED: "1x40",
+            _LIVE: "1x3 0x37",
+            _READY: "1x3 0x37",
+            **_SERVED_ELSEWHERE,
+            series(state.MODEL_NOT_READY_SINCE, VERSION, **_ELSEWHERE): "60x40",
         },
         "5m",
     ),
     boundary(
-        "TritonModelServesAgain",
-        "is quiet a quarter of an hour later",
-        {_LIVE: "1x3 0x8 1x80", _READY: "1x3 0x8 1x80"},
-        "18m15s",
+        "TritonModelLostServer",
+        "is quiet after these hours",
+        {_EXPECTED: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
+        "7h4m",
     ),
     fires(
         "TritonAllServersDown",
@@ -446,39 +454,46 @@ SERVERS = (
         "5m",
     ),
     fires(
-        "TritonSoleServerDown",
-        "fires when the only server of a model is down for two minutes, though others live",
+        "TritonMostServersDown",
+        "fires when the only server of a model is down for a minute, though others live",
         {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
-        "3m",
+        "2m",
         Fires(SERVER, "1"),
     ),
     fires(
-        "TritonSoleServerDown",
+        "TritonMostServersDown",
+        "fires when one of three servers is left",
+        {**_replicas(1, 3), _LIVE: "1x3 0x97", **_OTHER},
+        "2m",
+        Fires(SERVER, "1"),
+    ),
+    quiet(
+        "TritonMostServersDown",
+        "is quiet when two of three are left",
+        {**_replicas(2, 3), _LIVE: "1x3 0x97", **_OTHER},
+        "8m",
+    ),
+    fires(
+        "TritonMostServersDown",
         "fires when it has not come up within twenty minutes",
         {_EXPECTED: "1x100", _LIVE: "0x100", _READY: "0x100", **_OTHER},
         "20m",
         Fires(SERVER, "1"),
     ),
     boundary(
-        "TritonSoleServerDown",
-        "is quiet before the two minutes are over",
+        "TritonMostServersDown",
+        "is quiet before the minute is over",
         {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
-        "2m45s",
+        "1m45s",
     ),
     quiet(
-        "TritonSoleServerDown",
+        "TritonMostServersDown",
         "is quiet while another server serves its models",
-        {
-            _EXPECTED: "1x40",
-            _LIVE: "1x3 0x37",
-            _READY: "1x3 0x37",
-            **_OTHER,
-            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x40",
-        },
+        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_SERVED_ELSEWHERE},
         "8m",
     ),
     quiet(
-        "TritonSoleServerDown",
+        "TritonMostServersDown",
         "is quiet about models that nobody expects",
         {_EXPECTED: "0x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
         "8m",

@@ -300,9 +300,11 @@ def _alert_names(event: Event) -> str:
 
 
 def title_of(incident: Incident) -> str:
-    """Return what is wrong in plain numbers where the objective's source knows them, else as the alert says it."""
+    """Return what is wrong in plain numbers where a source knows them, else as the alert says it."""
     lead = incident.lead
-    return (incident.source_facts.title if SLO in lead.labels else "") or summary_of(lead)
+    # What other servers serve is of the moment: it does not say what is over.
+    knows = SLO in lead.labels or (incident.open and not lead.labels.get("model"))
+    return (incident.source_facts.title if knows else "") or summary_of(lead)
 
 
 def summary_of(member: Member) -> str:

@@ -23,6 +23,9 @@ DIGEST_SECONDS = 3600.0
 DIGEST_EDIT_SECONDS = 5.0
 """Least time between edits of one digest."""
 
+PATIENCE_AT_END = 4
+"""How many times as long the end of an alert waits for evidence: it is not urgent, and must not be said too early."""
+
 SendKind = Literal["root", "reply", "escalation", "digest", "edit", "check"]
 
 
@@ -80,8 +83,10 @@ def next_task(
         return True
 
     def waits_for_evidence(delivery: Delivery) -> bool:
-        decided_at = _decided_at(delivery)
-        wait = decided_at + evidence_seconds - now if decided_at <= now else 0.0
+        decided_at, patience = _decided_at(delivery), evidence_seconds
+        if delivery.closed_at is not None or delivery.resolved_at is not None:
+            patience *= PATIENCE_AT_END
+        wait = decided_at + patience - now if decided_at <= now else 0.0
         if wait <= 0 or has_evidence(delivery):
             return False
         waits.append(wait)
@@ -138,10 +143,13 @@ def _kind_of_post(delivery: Delivery) -> SendKind:
 
 
 def _decided_at(delivery: Delivery) -> float:
-    """Return when the incident opened, became more urgent or ended: a message about that waits for evidence."""
-    if delivery.is_escalation or (delivery.ts and delivery.closed_at is None and delivery.raised_at is None):
+    """Return when the incident opened or became more urgent, or an alert ended: a message about that waits for evidence."""
+    if delivery.is_escalation:
         return 0.0
-    return max(delivery.opened_at, delivery.raised_at or 0.0, delivery.closed_at or 0.0)
+    opened_at = 0.0 if delivery.ts else delivery.opened_at
+    return max(
+        opened_at, *(at or 0.0 for at in (delivery.raised_at, delivery.resolved_at, delivery.closed_at))
+    )
 
 
 def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:

@@ -30,11 +30,13 @@ from triton_alerts.bridge.incidents.incident import (
     Evidence,
     Incident,
     SourceFacts,
+    is_not_served,
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.catalogue import gpu, state
+from triton_alerts.down_servers import down_servers, served_lines
+from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
@@ -42,7 +44,7 @@ from triton_exporter.family import escape
 from triton_slo import names
 from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, budget_left, cause_words, not_known_yet
 from triton_slo.fields import error_budget
-from triton_slo.indicators import Indicator, Readiness, indicator_class
+from triton_slo.indicators import Errors, Indicator, Readiness, indicator_class
 from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, regex_of
@@ -61,8 +63,8 @@ AT_ONCE = 20
 WARNING_SECONDS = 60.0
 """Least time between two lines of the log about one source: in a storm it fails for many incidents a second."""
 
-PROMETHEUS = "prometheus"
-"""The source that queries Prometheus about every incident: where it fails, the end of an alert is not confirmed."""
+PROMETHEUS, WHICH_SERVERS = "prometheus", "servers"
+"""The sources that query Prometheus about every incident: where one fails, the end of an alert is not confirmed."""
 
 Source = Callable[[Incident], SourceFacts]
 
@@ -113,7 +115,7 @@ class Enricher:
             late = future.cancel() or not future.done()
             if fault := f"no answer within {EVIDENCE_TIMEOUT_SECONDS:g} s" if late else future.exception():
                 self.failed(name)
-                if name == PROMETHEUS:
+                if name in (PROMETHEUS, WHICH_SERVERS):
                     silent_since = now
                 if not 0 <= now - self._warned_at.get(name, -math.inf) < WARNING_SECONDS:
                     self._warned_at[name] = now
@@ -402,27 +404,46 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
     Where some server has it ready, only for the objective that is about this.
     """
     where = matchers_of(member, "model")
-    ready = (
-        [sample.value > 0 for sample in prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})")]
-        if where.parts
-        else []
-    )
+    found = prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})") if where.parts else ()
+    ready = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
     if not ready:
         return _removed(prometheus, member) if where.parts else SourceFacts()
-    if any(ready) and member.labels.get(names.INDICATOR) != Readiness.name():
-        return SourceFacts()
+    if any(ready.values()) and member.labels.get(names.INDICATOR) != Readiness.name():
+        return SourceFacts() if all(ready.values()) else _beside_a_dead_server(prometheus, member)
     model = member.labels["model"]
-    if all(ready):
+    if all(ready.values()):
         return SourceFacts(title=f"{model} was not ready, and is ready again on all its servers")
     # The last of them: since then it are so many.
     since = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
     began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
-    title = f"{model} is not ready on {ready.count(False)} of {count(len(ready), 'server')}{began}"
+    bad_servers = sorted(name for name, good in ready.items() if not good)
+    on = f"{listed(bad_servers, 1)} ({len(bad_servers)} of {count(len(ready), 'server')})"
+    title = f"{model} is not ready on {on}{began}"
     others = where.also('state!="ready"')
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
     now = max(bad, key=lambda sample: sample.value, default=None)
     step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
     return SourceFacts(title=title, first_step=step)
+
+
+def _beside_a_dead_server(prometheus: Prometheus, member: Member) -> SourceFacts:
+    """Return the step about a server of the model that does not answer, unless the model fails on a live one.
+
+    Clients of the dead one fail, and the others get its traffic: neither is the model's doing.
+    """
+    model = member.labels["model"]
+    down = [server for server in down_servers(prometheus) if model in server.models]
+    where = matchers_of(member, "model").also('reason!="CANCELED"')
+    failures = f"increase({triton.REQUEST_FAILURE}{where}[5m])"
+    of_errors = member.labels.get(names.INDICATOR) == Errors.name()
+    if not down or (
+        of_errors and prometheus.instant(f"{failures} > 0 and on (instance) {state.SERVER_LIVE} == 1")
+    ):
+        return SourceFacts()
+    dead = down[0]
+    return SourceFacts(
+        first_step=f"Start {dead.instance} again: it does not answer{dead.since_words}, and is the likely cause."
+    )
 
 
 def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
@@ -519,24 +540,32 @@ def _ready_again(prometheus: Prometheus, member: Member) -> str:
 
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
-    """Return which of the servers are down, for an alert about a server or a job."""
+    """Return which of the servers are down and what they served, for an alert about a server or a job."""
     found = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
     live = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
-    down = sorted(name for name, good in live.items() if not good)
-    words = f"{len(down)} of {len(live)} down: {listed(down, _SERVERS_NAMED)}"
-    facts = ((SERVERS, words),) if down else ()
     instance = member.labels.get("instance")
-    if not instance:
-        return SourceFacts(facts=facts)
-    if instance not in live:
+    if instance and instance not in live:
         before = prometheus.instant(
             f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
         )
         vanished = any(not sample.value for sample in before)
         return SourceFacts(not_served=f"nothing reports on {instance} any more" if vanished else "")
-    if instance not in down:
-        return SourceFacts(not_served="")
-    return SourceFacts(facts=facts, not_served=f"{instance} does not answer")
+    down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
+    concerned = [server for server in down if instance in (None, server.instance)]
+    facts: tuple[tuple[str, str], ...] = ()
+    if concerned:
+        names_of_down = listed(sorted(server.instance for server in down), _SERVERS_NAMED)
+        models = {model: numbers for server in concerned for model, numbers in server.models.items()}
+        words = [f"{len(down)} of {len(live)} down: {names_of_down}", *served_lines(models)]
+        facts = ((SERVERS, "\n".join(words)),)
+    title = None
+    if is_not_served(member) and instance:
+        title = concerned[0].words if concerned else f"{instance} answers again"
+    elif is_not_served(member) and concerned:
+        summary = member.annotations.get("summary") or member.name
+        title = f"{summary}: {listed([f'{server.instance} does not answer{server.since_words}' for server in down], 1)}"
+    not_served = None if instance is None else f"{instance} does not answer" if concerned else ""
+    return SourceFacts(facts=facts, title=title, not_served=not_served)
 
 
 def ready_text(ready: dict[str, bool]) -> str:

@@ -122,7 +122,7 @@ FACTS_OF_HISTORY = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
 """Facts that `incidents show` prints: worth reading after the end."""
 
 NOT_SERVED = (
-    *("TritonAllServersDown", "TritonSoleServerDown", "TritonServerDown", "TritonServerNotLive"),
+    *("TritonAllServersDown", "TritonMostServersDown", "TritonServerDown", "TritonServerNotLive"),
     *("TritonServerNotStarting", "TritonModelDownEverywhere"),
 )
 """Alerts of a server that is down, or of a model that no server serves; so is a page of `Readiness.burn_alert`."""
@@ -333,11 +333,14 @@ class Incident(BaseModel, frozen=True):
     def evidence_is_due(self) -> bool:
         """True if no evidence is newer than when the incident opened, became more urgent or ended, or one of its alerts.
 
-        Evidence about another lead is due, too.
+        Evidence about another lead is due, too, and so is the end for which Prometheus did not answer.
         """
+        if self.evidence is None or not self._evidence_is_about_lead:
+            return True
         ends = (member.ends_at or 0.0 for member in self.members.values())
         decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0, *ends)
-        return self.evidence is None or self.evidence.at < decided_at or not self._evidence_is_about_lead
+        silent = self.evidence.prometheus_silent_since is not None
+        return self.evidence.at < decided_at or (silent and not self.open)
 
     @property
     def lead(self) -> Member:

@@ -28,8 +28,8 @@ class Delivery:
     and the message is edited again: a request was not answered, and Slack may have acted on it later.
 
     The other fields are those of the incident now. `digest` is the digest that names it: None for no digest, empty
-    for one that is not posted yet. `raised_at` is when the incident became more urgent, where the channel does not
-    show that yet.
+    for one that is not posted yet. `raised_at` is when the incident became more urgent, and `resolved_at` when one of its
+    alerts ended, where the channel does not show that yet.
 
     | state | condition | next request |
     |---|---|---|
@@ -59,6 +59,7 @@ class Delivery:
     last_seq: int
     newest: int
     raised_at: float | None
+    resolved_at: float | None
     digest: str | None
 
     @property
@@ -94,11 +95,15 @@ UNDELIVERED = "CASE WHEN d.role LIKE 'escalation%' THEN d.seq = 0 ELSE d.seq < i
 """SQL for a delivery (d) of an incident (i) that is waiting or behind: see `Delivery.wants_post`."""
 _MAIN = f"role IN {SEVERITIES}"
 _NAMED_BY = "g.role = 'digest' AND g.channel = d.channel AND d.id BETWEEN g.seq AND g.version"
+_LAST = (
+    "(SELECT max(e.at) FROM events e WHERE e.incident = d.incident AND e.seq > d.seq "
+    "AND json_extract(e.document, '$.kind') = '{}')"
+)
+"""Time of the last event of a kind that the channel does not show."""
 _SELECT = f"""
 SELECT d.id, d.incident, d.channel, d.role, d.posted_in, d.ts, d.seq, d.version, d.sending, d.sent_at, d.check_at,
        i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
-       (SELECT max(e.at) FROM events e WHERE e.incident = d.incident AND e.seq > d.seq
-        AND json_extract(e.document, '$.kind') = 'raised'),
+       {_LAST.format("raised")}, {_LAST.format("resolved")},
        (SELECT max(g.ts) FROM deliveries g WHERE {_NAMED_BY})
 FROM deliveries d JOIN incidents i ON i.id = d.incident
 """  # noqa: S608
@@ -261,14 +266,14 @@ class Outbox:
         """Return the channel's digests, the oldest first."""
         rows = self.database.rows(
             "SELECT g.id, 0, g.channel, g.role, g.posted_in, g.ts, g.seq, g.version, g.sending, g.sent_at, "  # noqa: S608
-            "g.check_at, 0, 0, NULL, 0, 0, NULL, NULL, count(d.id), coalesce(sum(i.closed_at IS NULL), 0), "
+            "g.check_at, 0, 0, NULL, 0, 0, NULL, NULL, NULL, count(d.id), coalesce(sum(i.closed_at IS NULL), 0), "
             "coalesce(sum(i.closed_at IS NULL AND d.ts != ''), 0) "
             f"FROM deliveries g LEFT JOIN deliveries d ON {_NAMED_BY} AND d.{_MAIN} "
             "LEFT JOIN incidents i ON i.id = d.incident WHERE g.channel = ? AND g.role = 'digest' "
             "GROUP BY g.id ORDER BY g.id",
             channel,
         )
-        return [Digest(Delivery(*row[:18]), *row[18:]) for row in rows]
+        return [Digest(Delivery(*row[:19]), *row[19:]) for row in rows]
 
     def add_digest(self, channel: str, first: int, last: int, now: float) -> None:
         """Add a digest that names the deliveries from `first` to `last`."""
