@@ -123,7 +123,9 @@ def test_a_dead_server_is_one_incident(
                     bridge.receive(body.encode())
             enrich(bridge.clock())
             bridge.send()
-            return bridge.workspace.roots()
+            roots = bridge.workspace.roots()
+            assert len(roots) <= 1, [root.shown_over_time for root in roots]
+            return roots
 
         inbox.wait(shown)
         time.sleep(LONGER_SECONDS)

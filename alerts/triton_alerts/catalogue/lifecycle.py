@@ -294,6 +294,7 @@ and on (cluster, job) (
     ),
     _server_alert(
         name="TritonMostServersDown",
+        # A model that is not ready on a live server, too, has alerts of its own.
         expr=f"""\
 count by (cluster, job, instance) (
   {state.MODEL_EXPECTED} == 1
@@ -304,6 +305,9 @@ count by (cluster, job, instance) (
   unless on (cluster, model) (
     2 * sum by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}))
     >= count by (cluster, model) ({state.MODEL_EXPECTED} == 1)
+  )
+  unless on (cluster, model) (
+    {state.MODEL_NOT_READY_SINCE} and on (cluster, job, instance) {state.SERVER_LIVE} == 1
   )
 )""",
         severity="critical",

@@ -494,6 +494,19 @@ SERVERS = (
     ),
     quiet(
         "TritonMostServersDown",
+        "is quiet about a model that is not ready on the other server either",
+        {
+            _EXPECTED: "1x40",
+            _LIVE: "1x3 0x37",
+            _READY: "0x40",
+            **_SERVED_ELSEWHERE,
+            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "0x40",
+            series(state.MODEL_NOT_READY_SINCE, VERSION, **_ELSEWHERE): "60x40",
+        },
+        "8m",
+    ),
+    quiet(
+        "TritonMostServersDown",
         "is quiet about models that nobody expects",
         {_EXPECTED: "0x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
         "8m",

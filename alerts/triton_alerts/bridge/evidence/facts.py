@@ -34,8 +34,8 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
+from triton_alerts.broken import down_servers, served_lines
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.down_servers import down_servers, served_lines
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment

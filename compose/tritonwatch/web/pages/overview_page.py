@@ -1,10 +1,10 @@
-"""Overview: every objective of every model, the most urgent first, and a summary of the fleet."""
+"""Overview: what is broken now, in words, and every objective of every model, the most urgent first."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -14,16 +14,29 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_exporter.common.duration import DAY
+from triton_alerts.broken import DownServer, NotReadyModel, down_servers, not_ready_models, served_lines
+from triton_exporter.catalogue import state
+from triton_exporter.common.duration import DAY, time_text
 from triton_slo import names
+from triton_slo.fields import error_budget
 from triton_slo.group_status import Forecast, GroupStatus, forecast
+from triton_slo.indicators import Readiness, indicator_class
 from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from tritonwatch import status_table
 from tritonwatch.web.drawing import gap
 from tritonwatch.web.site import STATE_SYMBOLS, ObjectiveInfo, Site, SloAlert, remarks_on
 from tritonwatch.web.sources import CachedAnswer, Sources
-from tritonwatch.web.urls import TIME, ParameterError, address, asked_choice, asked_time, refuse_others
+from tritonwatch.web.urls import (
+    TIME,
+    ParameterError,
+    address,
+    asked_choice,
+    asked_time,
+    model_url,
+    objective_url,
+    refuse_others,
+)
 
 MENU = ("Overview", "/")
 ROWS = 50
@@ -134,9 +147,22 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts = site.status(at), site.objective_infos(at), site.slo_alerts(at)
+    status, about, alerts, fleet = (
+        site.status(at),
+        site.objective_infos(at),
+        site.slo_alerts(at),
+        _fleet(site, at),
+    )
+    of_slo: dict[str, list[SloAlert]] = defaultdict(list)
+    for alert in alerts.value:
+        of_slo[alert.labels.get(names.SLO, "")].append(alert)
     everything = [
-        OverviewLine(row, info, forecast(row, info.period_days))
+        OverviewLine(
+            row,
+            info,
+            forecast(row, info.period_days),
+            tuple(alert for alert in of_slo[row.slo] if row.concerned_by(alert.labels)),
+        )
         for row in status.value
         for info in [about.value.get(row.slo, ObjectiveInfo())]
     ]
@@ -150,23 +176,15 @@ def _page(site: Site, request: Request) -> Response:
         "overview.html",
         {
             "choice": choice,
-            "lines": [
-                _with_sparkline(
-                    replace(
-                        line,
-                        alerts=tuple(alert for alert in alerts.value if line.row.concerned_by(alert.labels)),
-                    ),
-                    past.value.get(_row_key(line.row)),
-                )
-                for line in shown
-            ],
+            "problems": _problems(fleet.value, everything, choice.at),
+            "fleet": fleet.value,
+            "lines": [_with_sparkline(line, past.value.get(_row_key(line.row))) for line in shown],
             "found": len(lines),
             "first": (number - 1) * ROWS + 1,
             "page": number,
             "pages": pages,
             "summary": _state_counts(everything),
             "total": len(everything),
-            "firing": Counter(alert.severity for alert in alerts.value if alert.state == "firing"),
             "slos": sorted({line.row.slo for line in everything}),
             "owners": sorted({line.about.owner for line in everything} - {""}),
             "not_loaded": site.sources.not_loaded(site.sources.objectives, status.value)
@@ -176,8 +194,96 @@ def _page(site: Site, request: Request) -> Response:
         status,
         about,
         alerts,
+        fleet,
         past,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the exporters report: servers that do not answer, models that are not ready, and how many there are."""
+
+    down: tuple[DownServer, ...] = ()
+    not_ready: tuple[NotReadyModel, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Servers of which nothing is known, because their exporters do not answer."""
+    servers: int = 0
+    models: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is broken now, in words; `urgent`: a page fires, or nothing serves a model."""
+
+    words: str
+    urgent: bool
+    link: str = ""
+    lines: tuple[str, ...] = ()
+
+
+_COUNTS = f"""\
+label_replace(count({state.SERVER_LIVE} == 1), "fact", "servers", "", "")
+or label_replace(count(count by (cluster, model) ({state.MODEL_READY} == 1)), "fact", "models", "", "")
+or {names.ALERTS}{{alertname="TritonExporterDown", alertstate="firing"}}"""
+
+
+def _fleet(site: Site, at: float | None) -> CachedAnswer[Fleet]:
+    def read(prometheus: Prometheus) -> Fleet:
+        samples = prometheus.instant(_COUNTS, at)
+        counted = {sample.labels.get("fact", ""): round(sample.value) for sample in samples}
+        return Fleet(
+            tuple(down_servers(prometheus, at)),
+            tuple(not_ready_models(prometheus, at)),
+            tuple(sorted(sample.labels["instance"] for sample in samples if "fact" not in sample.labels)),
+            counted.get("servers", 0),
+            counted.get("models", 0),
+        )
+
+    return site.sources.reader.ask(("fleet", at), read, Fleet())
+
+
+def _problems(fleet: Fleet, lines: Sequence[OverviewLine], at: str) -> list[Problem]:
+    """Return what is broken: a server before its models, a model before its objectives, pages before tickets."""
+    problems = [
+        Problem(
+            f"{server.instance} does not answer{server.since_words}",
+            not all(serving for serving, _ in server.models.values()),
+            lines=tuple(served_lines(server.models)),
+        )
+        for server in fleet.down
+    ]
+    problems += [
+        Problem(f"Nothing is known about {instance}: its exporter does not answer", urgent=False)
+        for instance in fleet.unknown
+    ]
+    problems += [
+        Problem(model.words, not model.numbers[0], model_url(model.model, at)) for model in fleet.not_ready
+    ]
+    said = {model for server in fleet.down for model in server.models}
+    said |= {model.model for model in fleet.not_ready}
+    for line in lines:
+        firing = [alert for alert in line.alerts if alert.state == "firing" and alert.tier]
+        if firing and not (line.row.indicator == Readiness.name() and line.row.model in said):
+            page = any(alert.severity == names.SEVERITIES[0] for alert in firing)
+            problems.append(Problem(_missed(line.row), page, objective_url(line.row, at)))
+    return sorted(problems, key=lambda problem: not problem.urgent)
+
+
+def _missed(row: GroupStatus) -> str:
+    """Say how an objective is missed: what fails now, else that it failed, and what may fail."""
+    indicator = indicator_class(row.indicator)
+    limit = time_text(row.threshold_seconds) if row.threshold_seconds is not None else row.slo
+    failing = row.indicator == Readiness.name() and "server-seconds are not ready"
+    name = f"{status_table.place(row)} version {row.version}" if row.version else status_table.place(row)
+    if row.target is None:
+        return f"{name}: too many {indicator.failed_words.format(limit)}"
+    may = error_budget(row.target)
+    now = None if row.burn_now is None else row.burn_now * may
+    most = f"at most {100 * may:.2g} % may"
+    if now is not None and now > may:
+        return f"{name}: {100 * now:.2g} % of {failing or indicator.failing_words.format(limit)} now, {most}"
+    state_now = "no requests now" if now is None else f"now {100 * now:.2g} %"
+    return f"{name}: too many {indicator.failed_words.format(limit)}; {state_now}, {most}"
 
 
 _RowKey = tuple[str, names.GroupLabels]
