@@ -78,10 +78,13 @@ def test_the_timeline_has_a_row_for_each_alert() -> None:
 
 @pytest.mark.real
 def test_the_charts_of_the_first_day_are_true(tmp_path: Path) -> None:
-    """They have steps of four seconds, and rules are evaluated each fifteen, or thirty: an alert that fires on is one."""
-    labels = {"alertname": "A", "alertstate": "firing", "slo": "errors", "tier": "page_fast"}
+    """They have steps of four seconds, and rules are evaluated each 15, 30 or 240: an alert that fires on is one."""
+    labels = {"alertname": "A", "alertstate": "firing", "slo": "errors", "model": "m"}
     series = [
-        (names.ALERTS, labels, [(END - back, 1) for back in range(600, -1, -30)]),
+        *(
+            (names.ALERTS, {**labels, "tier": tier}, [(END - back, 1) for back in range(600, -1, -every)])
+            for tier, every in (("page_fast", 30), ("ticket_fast", 240))
+        ),
         (
             names.COUNTER,
             {"slo": "errors", "model": "m", "event": "total"},
@@ -94,18 +97,18 @@ def test_the_charts_of_the_first_day_are_true(tmp_path: Path) -> None:
         ),
     ]
     row = GroupStatus("errors", "errors", {"model": "m"})
-    labels["model"] = "m"
     with (
         history.serve(history.openmetrics(series), tmp_path) as url,
         Prometheus(Access(url)) as client,
     ):
         sources = Sources(PrometheusReader(client, 60.0))
         axis = ChartAxis.until(END, 900)
-        [fires] = past_states(sources, row, axis).value.alerts()
+        fires, ticket = past_states(sources, row, axis).value.alerts()
         burn = past_burn(sources, row, axis).value
         [ready] = deployments(past_deployments(sources, row, axis).value)
 
     assert "page_fast fires for 10m" in fires.label
+    assert "ticket_fast fires for 10m" in ticket.label
     assert END - 600 <= fires.at <= END - 590
     assert "version 1 became ready" == ready.label
     events = axis.values(burn.named(EVENTS, event="total"))

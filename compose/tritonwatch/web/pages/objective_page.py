@@ -389,8 +389,9 @@ def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
     if row.model:
         unknown = Matchers().equal("alertname", names.UNKNOWN_ALERT).equal("model", row.model)
         queries.append(f"{names.ALERTS}{unknown.also(_FIRING)}")
-    # The last sample of each step: none of them, however short it was, is missed.
-    return _past(sources, axis, [f"last_over_time({query}{window})" for query in queries])
+    # The last sample of each step, so that none is missed, however short it was; and what is true until the next
+    # evaluation, which is four minutes later for the longest windows.
+    return _past(sources, axis, [f"last_over_time({query}{window}) or {query}" for query in queries])
 
 
 def _step_window(sources: Sources, axis: ChartAxis) -> str:
