@@ -263,6 +263,8 @@ unless on (cluster, model) (
 )""",
     severity="info",
     labels=("model",),
+    # A scrape that fails must not let them through.
+    keep_firing_for="2m",
     summary="Model {{ $labels.model }} lost a server, and is ready on all that are live",
     description="While this fires, the alerts about the readiness of the model are not sent: the alert about the server "
     "names its models.",

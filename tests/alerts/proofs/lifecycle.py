@@ -424,7 +424,7 @@ SERVERS = (
         "TritonModelLostServer",
         "is quiet after these hours",
         {_EXPECTED: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
-        "7h4m",
+        "7h6m",
     ),
     fires(
         "TritonAllServersDown",
