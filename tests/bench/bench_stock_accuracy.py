@@ -413,7 +413,7 @@ class P99(NamedTuple):
             for estimate in (self.estimated, self.between)
         ]
         shown = " | ".join("-" if error is None else f"{error:+.0%}" for error in errors)
-        return f"| {name} | {1000 * self.true:.0f} ms | {shown} |"
+        return f"| {name} | {TRAFFIC[name].text} | {1000 * self.true:.0f} ms | {shown} |"
 
 
 def p99(seen: Seen, name: str) -> P99:
@@ -444,9 +444,8 @@ def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen])
         abs(p99_of.estimated / p99_of.true - 1) for p99_of in p99s.values() if p99_of.estimated is not None
     ]
     intervals = [result.now.value(own.SAMPLING_INTERVAL) or 0.0 for result in seen]
-    kinds = "\n".join(f"- **{name}**: {traffic.text}" for name, traffic in TRAFFIC.items())
     return _TEXT.format(
-        kinds=kinds, count=len(TRAFFIC), rows="\n".join(rows), requests=requests_sent, seconds=SECONDS,
+        count=len(TRAFFIC), rows="\n".join(rows), requests=requests_sent, seconds=SECONDS,
         load=max(result.load for result in seen), worst_before=max(before), worst=max(now),
         median_before=statistics.median(before), median=statistics.median(now), worst_alone=max(alone),
         median_alone=statistics.median(alone), covered=sum(stated), stated=len(stated), torn=torn,
@@ -486,16 +485,11 @@ The p99 that the exporter estimates (`triton_model_request_duration_quantile_est
 because it interpolates between two bounds, whatever the source. In traffic such as `tail_1_percent`, one slow
 request more or less in 500 moves p99 from a fast time to a slow one; there, no estimate is reliable.
 
-| traffic | true p99 | estimated | from the buckets |
-|---|---|---|---|
+| traffic | what it is | true p99 | estimated | from the buckets |
+|---|---|---|---|---|
 {p99s}
 
 Before the traffic, the exporter used at most {exporter:.1f} % of a core and Triton {triton:.1f} %. After it, the
 exporter read Triton every {fastest:.2f} to {slowest:.2f} s. Readings in which Triton's counters did not match each
 other: {torn:.0f}.
-
-The traffic:
-
-{kinds}
-
 """
