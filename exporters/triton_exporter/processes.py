@@ -137,7 +137,7 @@ class Processes:
             process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
         ]
         if self._server not in candidates:
-            self._server = self._find_server(candidates)
+            self._server = self._find_server(candidates) if candidates else None
             self._stubs.clear()
             self._seen.clear()
             self._loads.clear()
@@ -196,11 +196,13 @@ class Processes:
         yield Family.of(processes.RELOAD_GROWTH, growths)
 
     def _find_server(self, candidates: Sequence[psutil.Process]) -> psutil.Process | None:
-        """Return which process accepts a connection to Triton; where that may not be seen, the only one on loopback."""
+        """Return which process answers on a connection to Triton; where that may not be seen, the only one on loopback."""
         host, port = urlsplit(self._url).hostname or "", urlsplit(self._url).port or 80
         is_denied = False
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2) as ours:
-            for candidate in [*candidates] * 10:
+            ours.sendall(b"GET / HTTP/1.1\r\nHost: triton\r\n\r\n")
+            ours.recv(1)  # any answer: before it, the connection may not be accepted yet
+            for candidate in candidates:
                 try:
                     ends = [
                         end
@@ -213,7 +215,6 @@ class Processes:
                     is_denied = True
                 except psutil.NoSuchProcess:
                     continue
-                time.sleep(0.02)  # until the server has accepted it
             if is_denied and len(candidates) == 1 and is_loopback(host):
                 return candidates[0]
         return None

@@ -60,16 +60,6 @@ class CoreBudget:
 MIN_INTERVAL_SECONDS = 0.05
 """Shortest interval between two readings, in seconds; half of it within a burst."""
 
-SAMPLING_PART = 0.9
-"""Share of the budget for readings and all other work of the exporter; the other work is measured from time
-to time."""
-
-MIN_PART = 0.7
-"""Minimum share of the budget for readings, whatever the other work costs: estimates need short intervals."""
-
-OTHER_WORK_SECONDS = 10.0
-"""Seconds over which the CPU time of the other work is measured."""
-
 TRITON_PART = 0.45
 """Processor time of Triton for each second of the exporter's own (0.4 to 0.46 measured on 2.51). How long its
 answer takes means little: on a busy machine that is waiting."""
@@ -86,8 +76,8 @@ _UNANSWERED_SECONDS = 1.0
 IDLE_AFTER_SECONDS = 10.0
 """Time without a request after which Triton is read seldom."""
 
-IDLE_INTERVAL_SECONDS = 0.5
-"""The longest interval that is estimated (`distributions.ESTIMATED_SECONDS`): the first requests that come are too."""
+IDLE_INTERVAL_SECONDS = 1.0
+"""The first requests after that share a sum if they end within one such interval."""
 
 IDLE_PART = 0.25
 """Share of the budget for readings of a Triton without a request."""
@@ -97,18 +87,14 @@ IDLE_PART = 0.25
 class Pace:
     """Compute the interval from each reading to the next.
 
-    `budget` is a share of one core, for Triton and the exporter together.
+    `budget` is the share of one core that readings may take, of Triton and the exporter together.
     """
 
-    budget: float = 0.02
+    budget: float = 0.015
     fixed: float | None = None
     draw: Callable[[], float] = random.random
     interval: float = field(default=_UNANSWERED_SECONDS, init=False)
     """Seconds between two readings now."""
-    _other_work_share: float = field(default=0.0, init=False)  # of a core, without the usual cost of readings
-    # When the CPU seconds of the process were measured, and how many they were.
-    _last_measured: tuple[float, float] | None = field(default=None, init=False)
-    _readings_cpu_seconds: float = field(default=0.0, init=False)  # since then, each at the usual cost
     _usual_cost_seconds: float | None = field(default=None, init=False)
     _recent_costs_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
     _fails: bool = field(default=False, init=False)
@@ -116,28 +102,15 @@ class Pace:
     _now: float = field(default=0.0, init=False)
     _moved_at: float = field(default=0.0, init=False)
 
-    def note_reading(
-        self, reading_cpu_seconds: float, process_cpu_seconds: float, now: float, *, moved: bool = True
-    ) -> None:
-        """Learn the processor time of a reading, and that of the whole exporter from its start until `now`.
-
-        `moved` is whether Triton's counters did since the reading before.
-        """
+    def note_reading(self, cpu_seconds: float, now: float, *, moved: bool = True) -> None:
+        """Learn the exporter's processor time of a reading, and whether Triton's counters moved since the one before."""
         self._fails = False
         self._now = now
         if moved:
             self._moved_at = now
-        self._recent_costs_seconds.append(reading_cpu_seconds * (1 + TRITON_PART))
+        self._recent_costs_seconds.append(cpu_seconds * (1 + TRITON_PART))
         # The median: at times a reading also feeds all observers, or enters estimates, and costs more.
         self._usual_cost_seconds = median(self._recent_costs_seconds)
-        self._readings_cpu_seconds += self._usual_cost_seconds / (1 + TRITON_PART)
-        if self._last_measured is not None:
-            since, cpu_seconds_before = self._last_measured
-            if now - since < OTHER_WORK_SECONDS:
-                return
-            other_seconds = process_cpu_seconds - cpu_seconds_before - self._readings_cpu_seconds
-            self._other_work_share = max(0.0, other_seconds / (now - since))
-        self._last_measured, self._readings_cpu_seconds = (now, process_cpu_seconds), 0.0
 
     def note_failure(self) -> None:
         """Record that Triton did not respond; until it does, it is read at the initial interval."""
@@ -154,8 +127,7 @@ class Pace:
         elif self._fails or self._usual_cost_seconds is None:
             self.interval = _UNANSWERED_SECONDS
         else:
-            left = max(SAMPLING_PART * self.budget - self._other_work_share, MIN_PART * self.budget)
-            steady = self._usual_cost_seconds / left
+            steady = self._usual_cost_seconds / self.budget
             if self._now - self._moved_at > IDLE_AFTER_SECONDS:
                 self.interval = max(IDLE_INTERVAL_SECONDS, steady / IDLE_PART)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,7 +28,18 @@ class Stub(loopback.HttpServer):
             self.moments = [_resting(body, self.moments[0], int(active * models)) for body in self.moments]
         names = [f"model_{number}" for number in range(models)]
         self.index = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in names]).encode()
-        self.statistics = json.dumps({"model_stats": [_statistics(name) for name in names]}).encode()
+        active_models = int(active * models)
+        self.statistics = cycle(
+            json.dumps(
+                {
+                    "model_stats": [
+                        _statistics(name, moment if number < active_models else 0)
+                        for number, name in enumerate(names)
+                    ]
+                }
+            ).encode()
+            for moment in range(MOMENTS)
+        )
         self.page = b""
 
     def metrics(self) -> bytes:
@@ -49,7 +60,7 @@ class Handler(loopback.Handler):
         elif path == "/page":
             self.reply(self.server.page)
         elif path == "/v2/models/stats":
-            self.reply(self.server.statistics)
+            self.reply(next(self.server.statistics))
         elif path.endswith("/config"):
             self.reply(b'{"name":"%s","max_batch_size":8}' % path.split("/")[3].encode())
         elif path.startswith("/v2/health/") or path.endswith("/ready"):
@@ -77,17 +88,18 @@ def _resting(body: bytes, first: bytes, active: int) -> bytes:
     ).encode()
 
 
-def _statistics(name: str) -> dict[str, object]:
+def _statistics(name: str, moment: int) -> dict[str, object]:
     batch = {
-        key: {"count": "5", "ns": "5000"} for key in ("compute_input", "compute_infer", "compute_output")
+        key: {"count": 5 + moment, "ns": 1000 * (5 + moment)}
+        for key in ("compute_input", "compute_infer", "compute_output")
     }
     return {
         "name": name,
         "version": "1",
         "last_inference": 1_700_000_000_000,
-        "inference_count": 9,
-        "execution_count": 5,
-        "inference_stats": {"success": {"count": 7, "ns": 9}, "fail": {"count": 0, "ns": 0}},
+        "inference_count": 9 + moment,
+        "execution_count": 5 + moment,
+        "inference_stats": {"success": {"count": 7 + moment, "ns": 9}, "fail": {"count": 0, "ns": 0}},
         "batch_stats": [{"batch_size": 1, **batch}],
         "memory_usage": [],
         "response_stats": {},

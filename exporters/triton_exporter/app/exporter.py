@@ -433,7 +433,7 @@ class MetricsThread:
                 self._parts.metrics_lost()
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
-            self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic(), moved=moved)
+            self._pace.note_reading(cpu_seconds, time.monotonic(), moved=moved)
         else:
             self._pace.note_failure()
 

@@ -149,7 +149,7 @@ class Lifecycle:
             snapshot.api_failure,
             snapshot.index,
             snapshot.statistics and [(each.model, each.version) for each in snapshot.statistics],
-            snapshot.ready_versions,
+            [version for version, is_ready in snapshot.ready_versions.items() if not is_ready],
             self.expected,
             self.failing_backends,
             self.failed_probes,

@@ -310,18 +310,20 @@ class PollRequests:
 
 
 PER_POLL = 32
-"""Number of ready endpoints, and of configurations, that one poll asks for: the rest wait their turn, so that
-1,000 models cost Triton no burst."""
+"""Number of new configurations that one poll asks for: the rest wait their turn, so that 1,000 models cost Triton no burst."""
 
 REREAD_PER_POLL = 2
 """Number of configurations that one poll reads again."""
 
-REREAD_SECONDS = 15.0
-"""A configuration is not read again sooner."""
+READY_PER_POLL = 8
+"""Number of ready endpoints that one poll asks: they refute the index where a model's process has died, which its
+requests show sooner."""
 
+AGAIN_SECONDS = 15.0
+"""A known configuration is not read again sooner, nor is a version asked again that was ready."""
 
-READY_SECONDS = 5.0
-"""A version that was ready is not asked again sooner: at ten models these were most requests of an idle exporter."""
+STATISTICS_SECONDS = 5.0
+"""The statistics are not asked for again sooner: those of 1,000 models are half a megabyte."""
 
 
 @dataclass
@@ -331,13 +333,13 @@ class ModelEndpoints:
     requests: PollRequests
     configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
+    ready_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
+    """When the ready endpoint of each was last asked (`time.monotonic()`); one that is not in it is due."""
     _serving: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _addressable: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _config_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
     """When each was last asked for (`time.monotonic()`), longest ago first."""
-    _ready_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
-    """When the ready endpoint of each was last asked (`time.monotonic()`)."""
     _configs_first: bool = field(default=True, init=False)
 
     def forget(self) -> None:
@@ -354,7 +356,7 @@ class ModelEndpoints:
             self._addressable = frozenset(
                 version for version in serving if self.requests.client.can_ask(*version)
             )
-            for known in (self.configs, self.ready, self._config_asked, self._ready_asked):
+            for known in (self.configs, self.ready, self._config_asked, self.ready_asked):
                 for gone in known.keys() - self._addressable:
                     del known[gone]
             # New versions first, then the others in turn.
@@ -377,7 +379,7 @@ class ModelEndpoints:
         known = (
             version
             for version, asked in self._config_asked.items()
-            if version in self.configs and now - asked >= REREAD_SECONDS
+            if version in self.configs and now - asked >= AGAIN_SECONDS
         )
         for version in [*new, *islice(known, REREAD_PER_POLL)]:
             if self.requests.is_late:
@@ -395,14 +397,14 @@ class ModelEndpoints:
         due = (
             version
             for version in self._queue
-            if not self.ready.get(version) or now - self._ready_asked[version] >= READY_SECONDS
+            if not self.ready.get(version) or now - self.ready_asked.get(version, -math.inf) >= AGAIN_SECONDS
         )
         asked: dict[ModelVersion, None] = {}
-        for version in islice(due, PER_POLL):
+        for version in islice(due, READY_PER_POLL):
             if self.requests.is_late:
                 break
             asked[version] = None
-            self._ready_asked[version] = now
+            self.ready_asked[version] = now
             if not self._ask_ready(version):
                 break
         if asked:
@@ -452,6 +454,8 @@ class ApiPoller:
     _index_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=2), init=False)
     _next_statistics: float = field(default=0.0, init=False)
     _version: str = field(default="", init=False)
+    _health: tuple[bool, int] = field(default=(False, 0), init=False)
+    """Of the last poll: whether the server was ready, and the status of the answer whether it is live."""
 
     def __post_init__(self) -> None:
         self._requests = PollRequests(self.client, self.count_failure)
@@ -468,21 +472,27 @@ class ApiPoller:
     def _poll_endpoints(self) -> Snapshot:
         at = self.now()
         self._requests.begin()
-        alive = self._requests.answer("live", LIVE_PATH)
+        self._requests.allow(READY_SHARE)
+        ready = alive = self._requests.answer("ready", READY_PATH)
+        self._requests.allow(1.0)
+        is_ready = isinstance(ready, Answer) and ready.status == 200
+        if not is_ready:  # a Triton that is ready is live
+            alive = self._requests.answer("live", LIVE_PATH)
         if isinstance(alive, FetchError):
             return self._failed_poll(at, alive.reason, str(alive))
         if not (alive.status == 200 and self._version):
             failure, text = self._identify()
             if failure:
                 return self._failed_poll(at, failure, text)
-        self._requests.allow(READY_SHARE)
-        ready = self._requests.answer("ready", READY_PATH)
         self._requests.allow(ANSWERS_SHARE)
         # The statistics come before the index, which may take all the remaining time.
         statistics = self._statistics()
         index = self._index()
         if not self._next_statistics:
             statistics = self._statistics()
+        if self._health != (is_ready, alive.status):
+            self._health = is_ready, alive.status
+            self._models.ready_asked.clear()  # a drain, or a process that has died: models are not ready either
         before = dict(self._models.ready)
         self._models.ask(self._serving(index, statistics))
         if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
@@ -503,7 +513,7 @@ class ApiPoller:
         return Snapshot(
             at,
             live=live,
-            ready=None if _is_refused(ready) else isinstance(ready, Answer) and ready.status == 200,
+            ready=None if _is_refused(ready) else is_ready,
             triton_version=self._version,
             index=index,
             statistics=statistics,
@@ -584,14 +594,14 @@ class ApiPoller:
         return self._last_index[1]
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:
-        """Return statistics, asked for at most a thirtieth of the time: 1,000 models are half a megabyte."""
+        """Return statistics, asked for at most a thirtieth of the time."""
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
             self._last_statistics = self._requests.parsed(
                 "statistics", lambda: self.client.get(STATISTICS_PATH), self._parse_statistics
             )
             ended = time.monotonic()
-            self._next_statistics = ended + 30 * (ended - started)
+            self._next_statistics = ended + max(STATISTICS_SECONDS, 30 * (ended - started))
         return self._last_statistics
 
     def _parse_statistics(self, body: bytes) -> tuple[ModelStatistics, ...]:

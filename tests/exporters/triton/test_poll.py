@@ -49,7 +49,7 @@ def test_a_poll_asks_a_silent_server_no_further() -> None:
         failure = poller(target.url).poll().api_failure
 
     assert "timeout" == failure
-    assert ["/v2/health/live", "/v2"] == asked(target)
+    assert ["/v2/health/ready", "/v2/health/live", "/v2"] == asked(target)
 
 
 def test_a_slow_index_is_not_an_outage() -> None:
@@ -94,7 +94,7 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
 ) -> None:
     """The index is read again once if a version has just stopped being ready, and not in the polls after that."""
     path = "/v2/models/a/versions/1/ready"
-    monkeypatch.setattr(poll, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(poll, "AGAIN_SECONDS", 0.0)
     with faulty({"/v2/repository/index": index("a")}) as target:
 
         def refuse(connection: socket.socket, stop: threading.Event) -> None:
@@ -118,8 +118,8 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
     assert [2, 1, 1] == counts
 
 
-def test_a_model_that_was_ready_is_asked_again_later_than_one_that_was_not() -> None:
-    """Of two models only the one that is not ready is asked by the next poll."""
+def test_a_model_that_was_ready_is_asked_again_later_or_once_the_server_is_not() -> None:
+    """Of two models only the one that is not ready is asked by the next poll, and both when the server drains."""
     refused = body(b"{}", "400 Bad Request")
     with faulty(
         {"/v2/repository/index": index("a", "b"), "/v2/models/b/versions/1/ready": refused}
@@ -129,8 +129,11 @@ def test_a_model_that_was_ready_is_asked_again_later_than_one_that_was_not() -> 
         target.requests.clear()
         polling.poll()
         again = [path for path in asked(target) if path.startswith("/v2/models/") and path.endswith("/ready")]
+        target.answers |= {"/v2/health/ready": refused, "/v2/models/a/versions/1/ready": refused}
+        draining = polling.poll()
 
     assert ["/v2/models/b/versions/1/ready"] == again
+    assert {False} == set(draining.ready_versions.values())
 
 
 def test_answers_that_are_as_before_are_the_same_objects() -> None:
@@ -221,7 +224,7 @@ def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known configurations are read again in turn, also behind those that have begun to refuse."""
-    monkeypatch.setattr(poll, "REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(poll, "AGAIN_SECONDS", 0.0)
     models = [f"m{number}" for number in range(6)]
     paths = {name: f"/v2/models/{name}/versions/1/config" for name in models}
     configs = {path: body(json.dumps({"name": name}).encode()) for name, path in paths.items()}
