@@ -95,6 +95,7 @@ class Processes:
         self._families: Sequence[Family] = ()  # replaced as a whole
         self._index: Sequence[IndexEntry] | None = None  # until Triton was asked once
         self._server: psutil.Process | None = None
+        self._strangers: Sequence[psutil.Process] = []  # looked at, and none of them is the server
         self._stubs: dict[str, tuple[psutil.Process, ModelVersion]] = {}  # by region
         self._zombies: set[psutil.Process] = set()
         self._dead: set[psutil.Process] = set()
@@ -137,7 +138,7 @@ class Processes:
             process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
         ]
         if self._server not in candidates:
-            self._server = self._find_server(candidates) if candidates else None
+            self._server = None if candidates == self._strangers else self._find_server(candidates)
             self._stubs.clear()
             self._seen.clear()
             self._loads.clear()
@@ -202,6 +203,7 @@ class Processes:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2) as ours:
             ours.sendall(b"GET / HTTP/1.1\r\nHost: triton\r\n\r\n")
             ours.recv(1)  # any answer: before it, the connection may not be accepted yet
+            self._strangers = candidates  # unless one of them is found to be it
             for candidate in candidates:
                 try:
                     ends = [

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean
 
 
 class CoreBudget:
@@ -73,11 +73,11 @@ _MAX_BURST_READING_SECONDS = 0.02
 
 _UNANSWERED_SECONDS = 1.0
 
-IDLE_AFTER_SECONDS = 10.0
+IDLE_AFTER_SECONDS = 60.0
 """Time without a request after which Triton is read seldom."""
 
 IDLE_INTERVAL_SECONDS = 1.0
-"""The first requests after that share a sum if they end within one such interval."""
+"""Requests that end in the first such interval after that share a sum."""
 
 IDLE_PART = 0.25
 """Share of the budget for readings of a Triton without a request."""
@@ -108,9 +108,9 @@ class Pace:
         self._now = now
         if moved:
             self._moved_at = now
-        self._recent_costs_seconds.append(cpu_seconds * (1 + TRITON_PART))
-        # The median: at times a reading also feeds all observers, or enters estimates, and costs more.
-        self._usual_cost_seconds = median(self._recent_costs_seconds)
+        if not self._burst:  # a burst's readings cost less than those between bursts, which feed all observers
+            self._recent_costs_seconds.append(cpu_seconds * (1 + TRITON_PART))
+            self._usual_cost_seconds = fmean(self._recent_costs_seconds)
 
     def note_failure(self) -> None:
         """Record that Triton did not respond; until it does, it is read at the initial interval."""
