@@ -108,7 +108,7 @@ class Pace:
         self._now = now
         if moved:
             self._moved_at = now
-        if not self._burst:  # a burst's readings cost less than those between bursts, which feed all observers
+        if not self._burst:  # readings in a burst are cheaper than those between, which feed all observers
             self._recent_costs_seconds.append(cpu_seconds * (1 + TRITON_PART))
             self._usual_cost_seconds = fmean(self._recent_costs_seconds)
 
