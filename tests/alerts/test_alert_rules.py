@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from alerts.proofs import PROOFS, WITHOUT_SERIES
 from alerts.proofs.proof import Proof, promtool_file
 from support.files import write
 from support.promtool import promtool
-from support.tools import promtools, shared_out, vmalert
+from support.tools import promtools, shared_out
 from triton_alerts import rules as rules
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
@@ -145,14 +144,3 @@ def test_an_alert_outlives_a_scrape_gap() -> None:
     ]
 
     assert [] == brief
-
-
-@pytest.mark.real
-def test_vmalert_loads_the_rules(tmp_path: Path) -> None:
-    """Every key of the rules is one that vmalert knows, too."""
-    write(artifacts((), Options(format="vmalert")), tmp_path)
-    rule_files = f"-rule={tmp_path / 'rules'}/*.yml"
-
-    checked = subprocess.run([vmalert(), "-dryRun", rule_files], capture_output=True, text=True, timeout=60)
-
-    assert 0 == checked.returncode, checked.stderr

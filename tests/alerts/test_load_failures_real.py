@@ -34,7 +34,7 @@ from tritonwatch.local import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
-POLL_SECONDS = 3
+POLL_SECONDS = 5
 """At each poll Triton loads every broken model again, which takes as much as all the rest."""
 EXPECTED = ("badconfig", "noversion", "pipeline", "twice", "absent")
 """Models of the operator's list: Triton itself reports nothing, or too little, about these."""
@@ -71,7 +71,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     ]
     expected = dict.fromkeys(EXPECTED, ())
     with (
-        live_triton(repository.path, directory, "poll", arguments, auto_complete=True) as server,
+        live_triton(repository.path, directory, "poll", arguments) as server,
         exporting(server.http_url, server.metrics_url, expected, triton_log=server.log) as exporter,
         fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
@@ -208,7 +208,7 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 def test_a_stalled_model_a_draining_server_and_a_dead_one_raise_different_alerts(stage: Stage) -> None:
     """Requests that hang show in the queue alone; a server that drains has only its API closed."""
     assert stage.server.process is not None
-    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(2)]
+    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(3)]
     for thread in hanging:
         thread.start()
     stage.watch.wait("TritonModelStalled", model="slow")

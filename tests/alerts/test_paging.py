@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,24 +47,31 @@ def not_ready_since(name: str, seconds: str) -> dict[str, str]:
 READINESS = "objectives/readiness.yaml"
 
 
-def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mapping[str, set[str]]:
-    """Severity -> the names of the alerts of the catalogue, and of an objective, that fire at any minute of forty."""
+@cache
+def _rules(objective: str) -> str:
+    """Return the rules of the catalogue and of an objective, without texts, which promtool expands slowly."""
     objectives = read([(objective, (ROOT / "slo" / objective).read_text())]).objectives if objective else ()
     files = [
         artifact
         for artifact in (*artifacts((), Options()), *slo_artifacts(objectives, Options()))
         if artifact.part == "rules" and artifact.name.startswith(("triton-", "slo-"))
     ]
-    groups = {
-        group["name"]: [
-            {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
-        ]
-        for file in files
-        for group in yaml.safe_load(file.text)["groups"]
-    }
+    return rule_file(
+        {
+            group["name"]: [
+                {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
+            ]
+            for file in files
+            for group in yaml.safe_load(file.text)["groups"]
+        }
+    )
+
+
+def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mapping[str, set[str]]:
+    """Severity -> the names of the alerts of the catalogue, and of an objective, that fire at any minute of forty."""
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
-    answers = evaluated(promtools()[-1], folder, rule_file(groups), series, asked, interval=15, evaluation=60)
+    answers = evaluated(promtools()[-1], folder, _rules(objective), series, asked, interval=15, evaluation=60)
     alerts_by_severity: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
         alerts_by_severity.setdefault(labels["severity"], set()).add(labels["alertname"])

@@ -71,8 +71,6 @@ def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path) -> None:
         assert 0 == stack.generate()  # Alertmanager reads its configuration first
         for service, secret in (
             ("bridge", "bridge_token"),
-            ("bridge", "slack_bot_token"),
-            ("bridge", "stack_password"),
             ("reload", "stack_password"),
             ("prometheus", "prometheus_web_config"),
             ("alertmanager", "alertmanager_web_config"),

@@ -1,4 +1,4 @@
-"""Test every query of every dashboard on what a real Triton, exporter, Prometheus and bridge left behind."""
+"""Test the demo to its end, and every query of every dashboard on what its real servers left behind."""
 
 from __future__ import annotations
 
@@ -115,8 +115,7 @@ NO_CHOICE = {("triton-gpu", "gpu_uuid"): "needs a GPU"}
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """Return the demo up to its open incident; about half a minute."""
-    return run_demo(tmp_path_factory.mktemp("lived"))
+    return run_demo(tmp_path_factory.mktemp("lived") / "demo")
 
 
 @pytest.fixture(
@@ -127,7 +126,7 @@ def grafana(
 ) -> Iterator[Grafana]:
     """Each Prometheus there is, over its own copy of what the demo left."""
     directory = tmp_path_factory.mktemp("prometheus")
-    shutil.copytree(demo_run.data, directory / "data")
+    shutil.copytree(demo_run.folder / "prometheus", directory / "data")
     with running(directory, server=Path(request.param)) as url:
         yield Grafana(url, demo_run.ended, demo_run.ended - demo_run.began, step=1, scrape_seconds=1)
 
@@ -162,6 +161,19 @@ def _stated(asked: set[Query]) -> dict[Query, str]:
                 assert meant, f"{reason!r} is stated for {uid} / {title}, which is not there"
                 reasons |= dict.fromkeys(meant, reason)
     return reasons
+
+
+def test_every_step_of_the_demo_happens(demo_run: DemoRun) -> None:
+    """`demo --once` ends with 0 after every step, and leaves no process and only its folder."""
+    output = demo_run.output
+    assert 0 == demo_run.returncode, output
+    assert re.search("web page +http://127", output), output
+    assert re.search(r"Triton metrics  http://127.0.0.1:\d+/metrics *\n", output), output
+    assert "all steps completed" in output
+    assert "TritonQueueBudgetBurn" in output
+    assert "TritonExporterAbsent" not in output, "a Prometheus that has just started has not scraped yet"
+    assert [] == demo_run.left_behind
+    assert {"demo", "per-model"} == {path.name for path in demo_run.folder.parent.iterdir()}
 
 
 def test_no_query_is_empty_without_a_reason(grafana: Grafana, views: tuple[View, ...]) -> None:

@@ -22,6 +22,7 @@ def eventually(
     deadline = time.monotonic() + seconds
     pause = 0.02
     while True:
+        asked = time.monotonic()
         try:
             if value := condition():
                 return value
@@ -31,5 +32,5 @@ def eventually(
             printed = otherwise if isinstance(otherwise, str) else otherwise()
             raise AssertionError(f"not within {seconds:g} s: {printed}")
         # What is not there soon takes a while: asking costs the machine what the servers need.
-        time.sleep(pause)
+        time.sleep(max(pause, min(3 * (time.monotonic() - asked), 2.0)))
         pause = min(1.3 * pause, 0.2)

@@ -77,7 +77,10 @@ def promtool_file(rule_file: str, proofs: Iterable[Proof], alerts: Iterable[Aler
         if proof.alert in by_name:
             by_series.setdefault(tuple(proof.series.items()), []).append(proof)
     tests = [_case(group, by_name) for group in by_series.values()]
-    return json.dumps({"rule_files": [rule_file], "evaluation_interval": INTERVAL, "tests": tests})
+    # Half as many evaluations take promtool half as long, where no proof is about a moment between them.
+    seldom = not any(proof.at.endswith(("15s", "45s")) for group in by_series.values() for proof in group)
+    evaluation = "30s" if seldom else INTERVAL
+    return json.dumps({"rule_files": [rule_file], "evaluation_interval": evaluation, "tests": tests})
 
 
 def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from dashboards.fleet import exposition
+from support.thorough import THOROUGH
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import ParsedFamily, Parser, parse
 from triton_exporter.exposition.write import text_pieces
@@ -48,7 +49,7 @@ def _mixed(blocks: list[bytes]) -> bytes:
     )
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(25 if THOROUGH else 8))
 def test_pages_are_the_same_bytes_as_when_everything_is_read_again(seed: int) -> None:
     """The parser that remembers its last body, against one that remembers nothing."""
     rng = random.Random(seed)

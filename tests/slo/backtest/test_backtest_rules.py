@@ -232,7 +232,7 @@ def random_outages(random: np.random.Generator, steps: int) -> list[int]:
 def test_a_replay_of_readiness_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
     """Pages of the present and tickets of ten minutes, for any outages of three servers."""
     random, steps = np.random.default_rng(22), 700
-    outages = {f"m{number}": random_outages(random, steps) for number in range(24 if THOROUGH else 3)}
+    outages = {f"m{number}": random_outages(random, steps) for number in range(24 if THOROUGH else 1)}
     outages["all down"] = [0] * 200 + [3] * 60 + [0] * (steps - 260)
     outages["one down"] = [0] * 200 + [1] * 60 + [0] * (steps - 260)
     series = {}

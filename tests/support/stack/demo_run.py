@@ -1,68 +1,103 @@
-"""Run the demo's stack once, for the data of a real Triton, exporter, Prometheus and bridge."""
+"""Run the demo as a user does, once, for its output and for the data of its real servers."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+import requests
+
+from support.waiting import eventually
 from tritonwatch import files
 from tritonwatch.cli import main as tritonwatch
-from tritonwatch.demo.load import LoadGenerator
-from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.demo.steps import BEFORE_REPAIR, Observation, Viewer, read_notices
 from tritonwatch.local import port_is_free
 
 TIME_SCALE = 1 / 60
 """The demo's own."""
-GIVE_UP_SECONDS = 120
-MIN_SECONDS = 25
-"""The panels of the worst query every tenth second, and rates need a few scrapes."""
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """Prometheus' data folder, the moment it ends, and the dashboards written for each model it knew."""
+    """What `demo --once` printed and left: among it, Prometheus' data of the time from `began` to `ended`."""
 
-    data: Path
+    folder: Path
+    output: str
+    returncode: int
+    left_behind: list[str]
     began: int
     ended: int
     per_model: Mapping[str, dict[str, Any]]
+    """The dashboards written for each model that Prometheus knew."""
 
 
-def run_demo(directory: Path) -> DemoRun:
-    """Run the demo's stack until everything before the repair has happened, and stop it.
+def run_demo(folder: Path) -> DemoRun:
+    """Run `demo --once` to its end."""
+    base = port_base()
+    demo = start_demo(folder, "--once", base=base)
+    output = read_until(demo, "all steps take")
+    began = int(time.time())
+    output += read_until(demo, "repairing")
+    # The page may have been made before the alert, and is made anew each second until the last step.
+    page = f"http://127.0.0.1:{base + 7}/?q=saturated+queue"
+    eventually(
+        lambda: re.search(r'<tr data-state="(burning|exhausted)', requests.get(page, timeout=60).text),
+        "the page does not show what the alert is about",
+    )
+    per_model = _per_model(f"http://127.0.0.1:{base + 4}", folder.with_name("per-model"))
+    output += read_until(demo, "all steps completed")
+    ended = int(time.time())
+    output += read_rest(demo)
+    return DemoRun(folder, output, demo.returncode, left_behind(folder), began, ended, per_model)
 
-    The broken model is then still not ready and its incident open: the moment at which dashboards are read.
-    """
-    with _running(directory) as stack:
-        began = int(time.time())
-        _wait_for_the_incidents(stack)
-        time.sleep(max(0.0, began + MIN_SECONDS - time.time()))
-        per_model = _per_model(stack, directory / "per-model")
-        ended = int(time.time())
-    return DemoRun(directory / "demo" / "prometheus", began, ended, per_model)
+
+def start_demo(folder: Path, *arguments: str, base: int | None = None) -> subprocess.Popen[str]:
+    """Start the command."""
+    command = [sys.executable, "-m", "tritonwatch", "demo", "--dir", str(folder)]
+    command += ["--port-base", str(base or port_base()), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@contextmanager
-def _running(directory: Path) -> Iterator[Stack]:
-    home = directory / "demo"
-    home.mkdir()
-    stack = Stack(home, Ports(port_base()), TIME_SCALE)
-    load = LoadGenerator(stack.triton.http_url)
-    try:
-        for _ in stack.start():
-            pass
-        load.start()
-        yield stack
-    finally:
-        load.stop()
-        stack.stop()
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Return the lines up to the one with this text."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"{text!r} was never printed; the output was:\n{''.join(lines)}")
+
+
+def read_rest(process: subprocess.Popen[str]) -> str:
+    """Return what follows the last line that was read, and end; `communicate` would lose what is buffered."""
+    assert process.stdout is not None
+    with process.stdout as stream:
+        rest = stream.read()
+    process.wait(timeout=180)
+    return rest
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Return processes that still work in the demo's folder, after a moment to end."""
+    deadline = time.monotonic() + 120
+    while True:
+        left = []
+        for process in psutil.process_iter(["cmdline"]):
+            command = " ".join(process.info["cmdline"] or [])
+            if str(folder) in command and process.pid != os.getpid():
+                left.append(command)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
 
 
 def port_base() -> int:
@@ -73,21 +108,8 @@ def port_base() -> int:
     raise AssertionError("no free ports")
 
 
-def _wait_for_the_incidents(stack: Stack) -> None:
-    viewer = Viewer(stack.ports.url("Prometheus"))
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    while True:
-        moment = Observation(viewer.rows(), read_notices(stack.bridge_data), repaired=False)
-        missing = [step.name for step in BEFORE_REPAIR if not step.happened(moment)]
-        if not missing:
-            return
-        assert "" == stack.ended() + stack.triton_ended()
-        assert time.monotonic() < deadline, f"never happened: {missing}"
-        time.sleep(0.5)
-
-
-def _per_model(stack: Stack, out: Path) -> dict[str, dict[str, Any]]:
-    arguments = ["--per-model", "--prometheus", stack.ports.url("Prometheus"), "--out", str(out)]
+def _per_model(prometheus: str, out: Path) -> dict[str, dict[str, Any]]:
+    arguments = ["--per-model", "--prometheus", prometheus, "--out", str(out)]
     assert 0 == tritonwatch(["dashboards", "write", *arguments, "--objectives", str(files.objectives())])
     written = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("triton-m-*.json")))
     return {dashboard["title"].rsplit(" / ", 1)[1]: dashboard for dashboard in written}
