@@ -70,7 +70,7 @@
       let low = Math.min(min ?? 0, ...values), high = Math.max(max ?? 1, ...values);
       if (chart.log) {
         low = Math.max(0.01, Math.min(low, 0.1));
-        return [low, Math.max(high, 1) * 1.3];
+        return [low, Math.max(high, 1) * 1.8]; // room for the words above the uppermost limit
       }
       low = Math.min(low, 0);
       // Down to -100 %, as on the dashboards: a longer axis would hide the other curves.
