@@ -104,7 +104,7 @@ def _print_what_ran() -> Iterator[None]:
 
 
 @settings(
-    max_examples=2000 if THOROUGH else 15,
+    max_examples=2000 if THOROUGH else 8,
     deadline=None,
     derandomize=not THOROUGH,
     database=None,

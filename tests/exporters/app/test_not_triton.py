@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import requests
 
 from exporters.faults import body, faulty
 from support import history
-from support.exporter import RunningExporter, ScrapedPage, exporting
-from support.loopback import Handler, answering, free_ports, started
+from support.exporter import RunningExporter, exporting
+from support.loopback import Handler, answering
 from support.repository import Repository
 from support.triton import live_triton
 from triton_exporter.catalogue import own, state
@@ -152,30 +149,23 @@ def test_a_triton_with_another_name_or_restricted_metadata_is_accepted(
 
 
 @pytest.mark.real
-def test_a_wrong_address_of_the_metrics_is_shown(tmp_path: Path) -> None:
+def test_a_wrong_address_of_the_metrics_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Without a path it is /metrics, as in Prometheus; at any other, Triton answers 200 and nothing."""
     Repository(tmp_path / "models").model("adder")
-    ports = free_ports(4)
+    seen = []
     with live_triton(tmp_path / "models", tmp_path) as triton, answering(_not_found) as missing:
         base = triton.metrics_url.removesuffix("/metrics")
-        addresses = (base, f"{base}/metric", f"{triton.http_url}/v2", f"{missing}/metrics")
-        command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", triton.http_url]
-        with ExitStack() as stack:
-            seen = []
-            for port, address in zip(ports, addresses, strict=True):
-                url, log = f"http://127.0.0.1:{port}", tmp_path / f"{port}.log"
-                words = ["--listen", f"127.0.0.1:{port}", "--triton-metrics", address]
-                stack.enter_context(started([*command, *words], f"{url}/-/ready", log))
-                page = ScrapedPage(requests.get(f"{url}/metrics", timeout=10).text)
-                reasons = [
-                    reason
-                    for reason in ("not_triton", "http_error")
-                    if page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason)
-                ]
-                logged = [line for line in log.read_text().splitlines() if "Triton's metrics" in line]
-                seen.append(
-                    (page.value(state.UP), reasons, [line.partition(" are not ")[2] for line in logged])
-                )
+        for address in (base, f"{base}/metric", f"{triton.http_url}/v2", f"{missing}/metrics"):
+            caplog.clear()
+            with exporting(triton.http_url, address) as exporter:
+                page = exporter.scrape()
+            reasons = [
+                reason
+                for reason in ("not_triton", "http_error")
+                if page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason)
+            ]
+            logged = [line for line in caplog.messages if "Triton's metrics" in line]
+            seen.append((page.value(state.UP), reasons, [line.partition(" are not ")[2] for line in logged]))
 
     see = "; see --triton-metrics"
     assert [
