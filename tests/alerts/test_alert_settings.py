@@ -14,7 +14,7 @@ import yaml
 from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, promtool, rule_file
-from support.tools import ROOT, amtools, promtools
+from support.tools import ROOT, amtools, newest, promtools
 from triton_alerts import alertmanager
 from triton_alerts import rules as alert_rules
 from triton_alerts.alerts_file import AlertsFile, read
@@ -185,7 +185,7 @@ def firing(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", promtools(), ids=str)
+@pytest.mark.parametrize("binary", newest(promtools()), ids=str)
 def test_a_tuned_alert_fires_at_its_new_threshold(binary: Path, tmp_path: Path) -> None:
     """At 92 % it fires by default after 15 minutes, and at 97 % when tuned, after the tuned `for`."""
     options = tuned(TritonInstancesSaturated={"threshold": "95%", "for": "30m", "severity": "info"})
@@ -201,7 +201,7 @@ def test_a_tuned_alert_fires_at_its_new_threshold(binary: Path, tmp_path: Path) 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("binary", promtools(), ids=str)
+@pytest.mark.parametrize("binary", newest(promtools()), ids=str)
 def test_models_have_thresholds_of_their_own(binary: Path, tmp_path: Path) -> None:
     """Each model meets exactly one of the rules: the first override that chooses it, else the general one."""
     options = tuned(

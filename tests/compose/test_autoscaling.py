@@ -14,7 +14,7 @@ import yaml
 
 from support.kubernetes.kustomize import built
 from support.kubernetes.schemas import validate
-from support.tools import ROOT, promtools
+from support.tools import ROOT, newest, promtools
 from triton_slo.advise.simulate import Service, Setting, simulate
 from tritonwatch.cli import main
 
@@ -63,7 +63,7 @@ LEAST = 'triton_model_headroom_ratio{model="%s",version="1",slo="queue",bound="l
 UNKNOWN = 'triton_model_headroom_unknown{model="%s",version="1",slo="queue",reason="%s"}'
 
 
-@pytest.mark.parametrize("promtool", promtools(), ids=str)
+@pytest.mark.parametrize("promtool", newest(promtools()), ids=str)
 @pytest.mark.parametrize(
     ("others", "rate_now", "expected"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.promtool import evaluated
-from support.tools import promtools
+from support.tools import newest, promtools
 from triton_dashboards.query import RATE, BoardScope, RawTraffic
 from triton_exporter.catalogue import state
 
@@ -23,7 +23,7 @@ def server(name: str, p99: str = "", version: str = "1") -> dict[str, str]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize("tool", newest(promtools()), ids=str)
 @pytest.mark.parametrize(
     ("servers", "shown"),
     [

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from support.promtool import evaluated, recording_rules_for, rule_file
-from support.tools import promtools
+from support.tools import newest, promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -59,7 +59,7 @@ def served(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize("tool", newest(promtools()), ids=str)
 def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_path: Path) -> None:
     """The stated error or the width of the guaranteed bounds, whichever is less; none where the source is exact."""
     series: Mapping[str, str] = {
