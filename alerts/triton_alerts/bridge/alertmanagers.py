@@ -78,12 +78,12 @@ class Alertmanagers:
 
     def listed(self, now: float) -> Listed | None:
         """Return the alerts that fire in any of them; None if there is none to ask, or one does not respond."""
-        alerts: set[str] = set()
+        alerts: dict[str, Mapping[str, str]] = {}
         complete = True
         for alertmanager in self.each:
             try:
                 complete = complete and now - alertmanager.up_since() >= RESEND_SECONDS
-                alerts |= listed_starts(alertmanager).keys()
+                alerts |= {alert.fingerprint: alert.annotations for alert in alertmanager.alerts()}
             except ServerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None

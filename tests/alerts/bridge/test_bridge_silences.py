@@ -380,7 +380,8 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
         merged.append(bridge.store.merge_held(bridge.clock(), clients.listed))
         opened += bridge.store.incidents.open()
 
-    assert Listed({json.loads(firing)["alerts"][0]["fingerprint"]}) == listed
+    (alert,) = json.loads(firing)["alerts"]
+    assert Listed({alert["fingerprint"]: alert["annotations"]}) == listed
     assert [0, 1] == merged
     assert [] == opened
 

@@ -5,7 +5,7 @@ First incidents and their events as rows of the database, then single values, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -168,12 +168,12 @@ class StoredValues:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The alerts that Alertmanagers list, by fingerprint.
+    """The alerts that Alertmanagers list: fingerprint -> annotations as they are now.
 
     Not `complete` after the start of one of them: Prometheus may not have sent it every firing alert again.
     """
 
-    alerts: Container[str]
+    alerts: Mapping[str, Mapping[str, str]]
     complete: bool = True
 
 
@@ -257,7 +257,11 @@ class Store:
             for key, document in self.database.rows(*due):
                 part = Notification.model_validate_json(document)
                 if known is not None:
-                    firing = {name: alert for name, alert in part.alerts.items() if name in known.alerts}
+                    firing = {
+                        name: alert.model_copy(update={"annotations": dict(known.alerts[name])})
+                        for name, alert in part.alerts.items()
+                        if name in known.alerts
+                    }
                     if len(firing) < len(part.alerts) and not known.complete:
                         continue
                     part = part.about(firing)
