@@ -12,6 +12,7 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver import messages
+from triton_alerts.bridge.deliver.worker import DeliveryOptions
 from triton_alerts.bridge.evidence.facts import Enricher
 from triton_alerts.bridge.incidents.incident import (
     EXPLAINED_BY_LOAD_FAILURE,
@@ -350,23 +351,37 @@ def test_the_end_of_an_alert_is_not_green_while_nothing_serves_its_model(
         assert all(not_served in text and "🟢" not in text for text in (first.text, root.text, last.text))
 
 
-def test_the_end_of_an_alert_is_judged_by_what_is_known_after_it(bridge: Bridge) -> None:
-    """Nothing served the model when its page began; it is ready again when the first alert ends, seconds later."""
-    not_served = "no server has broken ready"
-    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(not_served=not_served)})
+@pytest.mark.parametrize("ends", ["one alert", "the incident"])
+def test_the_end_of_an_alert_waits_for_what_is_known_after_it(bridge: Bridge, ends: str) -> None:
+    """Nothing served the model; it is ready again when its alert ends, and the source that knows is late once."""
+    late, not_served = False, "no server has broken ready"
+
+    def servers(_incident: Incident) -> SourceFacts:
+        if late:
+            raise TimeoutError
+        return SourceFacts(not_served=not_served)
+
+    enrich = Enricher(bridge.store, {"servers": servers})
+    bridge.workers[0].options = DeliveryOptions(evidence_seconds=2.5)
     low = DOWN | {"alertname": "TritonModelReplicasLow", "severity": "warning"}
     bridge.fire(low, DOWN)
     enrich(bridge.clock())
     bridge.send()
-    not_served = ""
+    not_served, late = "", True
     bridge.clock.now += 10
-    bridge.fire(DOWN, ended=(low,), start=-10)
-    enrich(bridge.clock())
-    bridge.send()
+    firing, ended = ((DOWN,), (low,)) if ends == "one alert" else ((), (low, DOWN))
+    bridge.fire(*firing, ended=ended, start=-10)
+    for _ in range(2):
+        bridge.workers[0].step()
+        bridge.clock.now += 2
+        enrich(bridge.clock())
+        late = False
     enrich.close()
+    bridge.run_for(10)
     (root,) = bridge.workspace.roots()
 
     assert ["🟢" in reply.text for reply in bridge.workspace.thread(root)] == [True]
+    assert "⚪" not in "".join(root.shown_over_time)
 
 
 @pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])

@@ -22,6 +22,7 @@ from typing import Any
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
+    END_SECONDS,
     GPU,
     LAST_CHANGE,
     OBJECTIVE,
@@ -56,8 +57,6 @@ EVIDENCE_TIMEOUT_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""
 FRESH_SECONDS = 60.0
 """Age from which the evidence of an open incident is queried again."""
-CLOSED_SECONDS = 10.0
-"""Time after the end of an incident in which its sources are queried once more: does the model serve again?"""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
 WARNING_SECONDS = 60.0
@@ -90,7 +89,7 @@ class Enricher:
     def __call__(self, now: float) -> None:
         stale = [
             (number, incident)
-            for number, incident in self.store.incidents.open(now - CLOSED_SECONDS)
+            for number, incident in self.store.incidents.open(now - END_SECONDS)
             if incident.evidence_is_due or (incident.open and self._is_old(incident, now))
         ]
         stale.sort(

@@ -21,6 +21,8 @@ from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
 
+END_SECONDS = 10.0
+"""Time after an end in which Prometheus is asked whether the model serves again, where it did not answer."""
 MAX_SILENCES = 8
 """Silences of one incident; more are needed only if rules of other projects have many sets of labels."""
 
@@ -333,14 +335,15 @@ class Incident(BaseModel, frozen=True):
     def evidence_is_due(self) -> bool:
         """True if no evidence is newer than when the incident opened, became more urgent or ended, or one of its alerts.
 
-        Evidence about another lead is due, too, and so is the end for which Prometheus did not answer.
+        Evidence about another lead is due, too. While Prometheus did not answer about an end, it is asked again for a while.
         """
         if self.evidence is None or not self._evidence_is_about_lead:
             return True
-        ends = (member.ends_at or 0.0 for member in self.members.values())
-        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0, *ends)
-        silent = self.evidence.prometheus_silent_since is not None
-        return self.evidence.at < decided_at or (silent and not self.open)
+        last_end = max((member.ends_at or 0.0 for member in self.members.values()), default=0.0)
+        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0, last_end)
+        if self.evidence.prometheus_silent_since is not None and last_end:
+            decided_at = max(decided_at, last_end + END_SECONDS, (self.closed_at or 0.0) + END_SECONDS)
+        return self.evidence.at < decided_at
 
     @property
     def lead(self) -> Member:
