@@ -81,8 +81,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["--history", "FILE"], "is not a history as `tritonwatch backtest --save` writes it"),
-        (["--history", "FILE.csv"], "FILE.csv:1: not UTF-8 text (byte 3) (fix: save the file as UTF-8)"),
+        (["--history", "FILE"], "FILE:1: not UTF-8 text (byte 3) (fix: save the file as UTF-8)"),
         (["--history", "FILE", "--incidents", "FILE"], "FILE:1: not UTF-8 text"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "2199-01-01"], "2199-01-01 is in the future"),
@@ -104,8 +103,7 @@ def test_an_argument_that_cannot_be_used_is_explained(
     words: list[str], printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it was, and what it should be."""
-    for name in ("FILE", "FILE.csv"):
-        (tmp_path / name).write_bytes(b"caf\xe9")
+    (tmp_path / "FILE").write_bytes(b"caf\xe9")
 
     words = [str(tmp_path / word) if word.startswith("FILE") else word for word in words]
     assert main(["backtest", *words]) in (1, 2)
