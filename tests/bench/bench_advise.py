@@ -1,17 +1,19 @@
 """Measure what `tritonwatch advise` predicts, on workloads that its authors did not choose.
 
-From minutes of light traffic it predicts the rate at which each objective breaks, now and after a change. Then a ramp is
-sent around the prediction, by a client with a clock of its own, to the model as it is and changed. The models sleep, so
-that two cores are no limit. `ADVISE_LIGHT_SECONDS` is the length of the light traffic, and of the refused cases.
+From minutes of light traffic it predicts the rate at which each objective breaks, now and after a change. Then that rate is
+searched, by a client with a clock of its own that does not know the prediction, for the model as it is and changed. The
+models sleep, so that two cores are no limit. `ADVISE_LIGHT_SECONDS` is the length of the light traffic, and of the refused
+cases; `ADVISE_ONLY` names the workloads to measure, with commas (then nothing is written to the page).
 
-What Prometheus recorded, and the measured rates, stay in .cache/bench-advise. With `ADVISE_REPLAY=1` nothing is sent: what
-is predicted now from the last recording is compared with what was measured then, and printed.
+What Prometheus recorded, and every step of the searches, stay in .cache/bench-advise. With `ADVISE_REPLAY=1` nothing is sent:
+what is predicted now from the last recording is compared with what was measured then, and printed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import shutil
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from bench.measurements import record
@@ -37,11 +40,14 @@ from tritonwatch.cli import main
 from tritonwatch.local import TritonServer, wheel_folder
 
 LIGHT_SECONDS = int(os.environ.get("ADVISE_LIGHT_SECONDS", "240"))
-STEP_SECONDS = 25
-STEPS = (0.7, 0.85, 1.0, 1.15, 1.3)
-"""Rates of a ramp, in predicted break rates."""
-AT_ONCE = 4
-"""Models that are ramped at the same time: more would keep the two cores busy."""
+STEPS, STEP_SECONDS = 11, 15
+"""Of a search for the rate at which an objective breaks."""
+STRIDE, LAST_STRIDE = 1.3, 1.06
+"""Of the rates of its steps."""
+AT_ONCE = 650
+"""Requests a second that the models searched at the same time could answer at most: more would keep two cores busy."""
+HELD, HELD_SECONDS = 0.9, 30
+"""Share of the measured rate that is sent after a change, and for how long: what the objective bore before."""
 EVERY_SECONDS = 3
 REPLAY = bool(os.environ.get("ADVISE_REPLAY"))
 
@@ -107,6 +113,13 @@ class Model:
     """File that is locked while it works: a device that models share."""
     decoupled: bool = False
 
+    @property
+    def capacity(self) -> float:
+        """Requests a second that it can answer."""
+        size = self.batch if self.more else 1
+        mean = (self.fixed + self.each * size) * (1 + self.rare * (self.times - 1))
+        return self.instances * size / mean
+
     def write(self, repository: Path, name: str) -> None:
         folder = repository / name / "1"
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,6 +152,11 @@ class Workload:
     changed: Mapping[str, Any]
     """What the change sets in the model."""
     burst: int = 1
+
+    @property
+    def allowed(self) -> float:
+        """Share of the requests that may be late or refused."""
+        return 1 - self.target / 100
 
     def objective(self) -> str:
         return (
@@ -186,14 +204,22 @@ WORKLOADS = (
         *("batching-off", 14, "latency", 0.15, 95, Model(0.018, 0.002, batch=8)),
         *("batching=1", {"more": batcher()}),
     ),
+    Workload(
+        *("batching-on", 60, "latency", 0.15, 95, Model(0.018, 0.002, batch=8, more=batcher())),
+        *("batching=0", {"more": ""}),
+    ),
 )
+ONLY = os.environ.get("ADVISE_ONLY", "").split(",")
+CHOSEN = [each for each in WORKLOADS if ONLY == [""] or each.name in ONLY]
 
 
-def advised(prometheus: str, folder: Path, model: str, ended: float, *words: str) -> dict[str, Any]:
-    """Return what is said about a model from its light traffic, which ended then (Unix time)."""
+def advised(
+    prometheus: str, folder: Path, model: str, ended: float, *words: str, seconds: float = LIGHT_SECONDS
+) -> dict[str, Any]:
+    """Return what is said about a model from its traffic of so many seconds until then (Unix time)."""
     command = ["advise", "--prometheus", prometheus, "--objectives", str(folder / "objectives")]
     command += ["--model", model, "--scrape-interval", str(EVERY_SECONDS), "--json", *words]
-    command += ["--last", f"{LIGHT_SECONDS}s", "--at", f"{ended:.0f}"]
+    command += ["--last", f"{seconds:.0f}s", "--at", f"{ended:.0f}"]
     printed, told = StringIO(), StringIO()
     with redirect_stdout(printed), redirect_stderr(told):
         code = main(command)
@@ -262,45 +288,86 @@ async def _send(
     return answers
 
 
-def kept(workload: Workload, answers: Answers) -> float:
-    """Return the share of the requests that kept the objective, as the client saw them; a refused one did not."""
-    spent = [
-        took - (execution if workload.signal == "queue" else 0)
-        for status, took, execution in answers
-        if status == 200
-    ]
-    return sum(seconds <= workload.threshold for seconds in spent) / max(1, len(answers))
+Step = tuple[float, int, int]
+"""Requests a second, how many were late or refused, and how many were sent."""
 
 
-def ramp(url: str, predicted: Mapping[Workload, float]) -> dict[str, float]:
-    """Return the rate at which each objective broke, between two steps of its ramp; NaN above all of them."""
-    shares: dict[Workload, list[float]] = {each: [] for each in predicted}
-    chosen = list(predicted)
-    for number in range(0, len(chosen), AT_ONCE):
-        group = chosen[number : number + AT_ONCE]
-        for step in STEPS:
-            times = {
-                each.name: plan(predicted[each] * step, STEP_SECONDS, each.burst, seed=9) for each in group
-            }
-            answers = send(url, times)
-            for each in group:
-                shares[each].append(kept(each, answers[each.name]))
-            time.sleep(1)
+def sent(url: str, rates: Mapping[Workload, float], seconds: float, seed: int) -> dict[Workload, Step]:
+    """Send to each model at its rate; return what came, as the client saw it."""
+    times = {
+        each.name: plan(rate, seconds, each.burst, seed=100 * WORKLOADS.index(each) + seed)
+        for each, rate in rates.items()
+    }
+    answers = send(url, times)
     return {
-        each.name: predicted[each] * crossing(of_each, each.target / 100) for each, of_each in shares.items()
+        each: (
+            len(answers[each.name]) / seconds,
+            sum(
+                status != 200 or took - (execution if each.signal == "queue" else 0) > each.threshold
+                for status, took, execution in answers[each.name]
+            ),
+            len(answers[each.name]),
+        )
+        for each in rates
     }
 
 
-def crossing(shares: Sequence[float], target: float) -> float:
-    """Return the step at which the share falls under the target, between two steps; the last break counts."""
-    above = [number for number, share in enumerate(shares) if share >= target]
-    if not above:
-        return STEPS[0]
-    last = above[-1]
-    if last == len(STEPS) - 1:
-        return STEPS[-1]
-    part = (shares[last] - target) / (shares[last] - shares[last + 1])
-    return STEPS[last] + part * (STEPS[last + 1] - STEPS[last])
+def next_rate(steps: Sequence[Step], first: float, allowed: float) -> float:
+    """Return the rate of the next step: up after one that met the objective, else down; strides shrink where it turns."""
+    rate, stride, before = first, STRIDE, None
+    for _, late, count in steps:
+        met = late <= allowed * count
+        if before not in (None, met):
+            stride = max(LAST_STRIDE, stride**0.5)
+        rate, before = rate * stride if met else rate / stride, met
+    return rate
+
+
+def crossing(steps: Sequence[Step], allowed: float) -> tuple[float, float]:
+    """Return the rate at which the allowed share is late, and its standard error as a share of it.
+
+    It is read off a logistic regression of the share that was late on the logarithm of the rate, over all steps. Late
+    requests come in clusters: how far the steps are off the curve tells by how much that widens the error.
+    """
+    rates, late, count = np.array(steps).T
+    x = np.column_stack([np.ones(len(steps)), np.log(rates / rates.mean())])
+    limit = math.log(allowed / (1 - allowed))
+    line = np.array([limit, 10.0])
+    for _ in range(100):
+        share = 1 / (1 + np.exp(-np.clip(x @ line, -30, 30)))
+        weights = count * share * (1 - share) + 1e-9
+        covariance = np.linalg.inv(x.T @ (weights[:, None] * x))
+        line += np.clip(covariance @ (x.T @ (late - count * share)), -3, 3)
+        line[1] = max(1.0, line[1])
+    at = (limit - line[0]) / line[1]
+    slopes = np.array([1, at]) / line[1]
+    spread = max(1.0, float(np.sum((late - count * share) ** 2 / weights)) / (len(steps) - 2))
+    return float(rates.mean() * math.exp(at)), float(spread * slopes @ covariance @ slopes) ** 0.5
+
+
+def groups(models: Mapping[Workload, Model]) -> list[list[Workload]]:
+    """Return the workloads that are measured at the same time."""
+    found: list[list[Workload]] = []
+    for each in sorted(models, key=lambda each: -models[each].capacity):
+        for group in found:
+            if sum(models[other].capacity for other in (*group, each)) <= AT_ONCE:
+                group.append(each)
+                break
+        else:
+            found.append([each])
+    return found
+
+
+def search(url: str, models: Mapping[Workload, Model]) -> dict[Workload, list[Step]]:
+    """Send around the rate at which each objective breaks; it begins at a share of what the model can answer."""
+    steps: dict[Workload, list[Step]] = {each: [] for each in models}
+    for number in range(STEPS):
+        rates = {
+            each: next_rate(steps[each], 0.7 * model.capacity, each.allowed) for each, model in models.items()
+        }
+        for each, step in sent(url, rates, STEP_SECONDS, number).items():
+            steps[each].append(step)
+    return steps
 
 
 def kept_folder(name: str) -> Path:
@@ -333,11 +400,15 @@ def serving(
 
 
 _ADVISED = """\
-{seconds} s of light traffic to all models at once, read every {every} s, then ramps of 25 s a step around each prediction, on a
-machine with a load of {load:.1f}. The client has its own clock; a refused request is not good. A measured rate is that between the last step that met the
-objective and the next; the ramp ends at 1.3 times the prediction.
+{seconds} s of light traffic to all models at once, read every {every} s; then {steps} steps of {step} s around each break rate, on a
+machine with a load of {load:.1f}. The client has its own clock and does not know the prediction; a refused request is not good. A measured
+rate, with its standard error, is where a logistic regression over the steps has the allowed share of late requests. "Held" is the
+share of good requests at {held:.0%} of the rate that the objective bore before the change. "Advised" is a change that `advise` proposed when
+asked about the search before it.
 
 {table}
+
+{within}
 """
 _REFUSED = """\
 The same, {seconds} s of traffic that no rate can be told of: a closed loop of four clients, two models that lock one file, cached or
@@ -352,48 +423,64 @@ def told(advice: Mapping[str, Any]) -> str:
     if advice["unknown"]:
         return f"UNKNOWN ({advice['unknown']})"
     breaks = advice["breaks"]
-    return f"{breaks['estimate']:.1f}" if breaks["estimate"] else f"at most {breaks['most']:.1f}"
+    if breaks["estimate"]:
+        return f"{breaks['estimate']:.1f}"
+    return (
+        f"{breaks['least']:.1f} to {breaks['most']:.1f}"
+        if breaks["least"]
+        else f"at most {breaks['most']:.1f}"
+    )
 
 
-Numbers = dict[str, float]
-
-
-def predict(url: str, folder: Path, ended: float) -> tuple[dict[str, dict[str, Any]], Numbers, Numbers]:
-    """Return the advice on each workload, and where it has both, the break rates as it is and changed."""
-    advice = {each.name: advised(url, folder, each.name, ended, "--if", each.change) for each in WORKLOADS}
-    known = {
-        name: a
-        for name, a in advice.items()
-        if not a["unknown"] and a["breaks"]["estimate"] and a["asked"]["breaks"]["estimate"]
-    }
-    now = {name: float(a["breaks"]["estimate"]) for name, a in known.items()}
-    return advice, now, {name: float(a["asked"]["breaks"]["estimate"]) for name, a in known.items()}
+def predict(url: str, folder: Path, ended: float) -> dict[str, dict[str, Any]]:
+    """Return the advice on each workload from its light traffic."""
+    return {each.name: advised(url, folder, each.name, ended, "--if", each.change) for each in CHOSEN}
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Send light traffic; then what was predicted from it, before and after the change."""
-    models = {each.name: each.model for each in WORKLOADS}
-    with serving(folder, models, "".join(each.objective() for each in WORKLOADS)) as (server, url):
-        light = {each.name: plan(each.rate, LIGHT_SECONDS, each.burst) for each in WORKLOADS}
+    """Send light traffic; then search the break rates, before and after the change."""
+    before = {each: each.model for each in CHOSEN}
+    after = {each: replace(each.model, **each.changed) for each in CHOSEN}
+    with serving(
+        folder, {each.name: each.model for each in CHOSEN}, "".join(each.objective() for each in CHOSEN)
+    ) as (server, _):
+        light = {each.name: plan(each.rate, LIGHT_SECONDS, each.burst) for each in CHOSEN}
         answers = send(server.http_url, light)
         seen: dict[str, Any] = {"ended": time.time(), "load": os.getloadavg()[0]}
         lost = [name for name, each in answers.items() if any(status != 200 for status, _, _ in each)]
-        time.sleep(2 * EVERY_SECONDS)
-        advice, now, then = predict(url, folder, seen["ended"])
-        print(
-            "lost", lost, "load", os.getloadavg(), {name: told(a) for name, a in advice.items()}, flush=True
-        )
-        seen["now"] = ramp(server.http_url, {each: now[each.name] for each in WORKLOADS if each.name in now})
-        for each in WORKLOADS:
-            if each.name in now:
-                replace(each.model, **each.changed).write(folder / "models", each.name)
-                assert 200 == control(server, "unload", each.name)
-                eventually(lambda: control(server, "load", each.name) == 200, "not loaded again")  # noqa: B023
-        seen["then"] = ramp(
-            server.http_url, {each: then[each.name] for each in WORKLOADS if each.name in then}
-        )
+        print("lost", lost, "load", os.getloadavg(), flush=True)
+        for key in ("now", "searched", "held", "then"):
+            seen[key] = {}
+        for group in groups(before):
+            began = time.time()
+            found = search(server.http_url, {each: before[each] for each in group})
+            time.sleep(2 * EVERY_SECONDS)
+            seen["now"] |= {each.name: steps for each, steps in found.items()}
+            seen["searched"] |= {each.name: (began, time.time()) for each in group}
+        for each, model in after.items():
+            model.write(folder / "models", each.name)
+            assert 200 == control(server, "unload", each.name)
+            eventually(lambda: control(server, "load", each.name) == 200, "not loaded again")  # noqa: B023
+        for group in groups(after):
+            bore = {each: crossing(seen["now"][each.name], each.allowed)[0] for each in group}
+            held = {each: HELD * rate for each, rate in bore.items() if rate < after[each].capacity}
+            found_held = sent(server.http_url, held, HELD_SECONDS, STEPS)
+            found = search(server.http_url, {each: after[each] for each in group})
+            seen["held"] |= {each.name: step for each, step in found_held.items()}
+            seen["then"] |= {each.name: steps for each, steps in found.items()}
     (folder / "seen.json").write_text(json.dumps(seen, indent=1))
     return seen
+
+
+def off(told: Mapping[str, Any] | None, measured: float, allowed: float) -> tuple[str, bool]:
+    """Return how far a predicted range is off, and whether that is as much as is allowed."""
+    if told is None or not told["most"]:
+        return "", False
+    if told["estimate"] is None:
+        inside = (told["least"] or 0.0) <= measured <= told["most"]
+        return "within" if inside else "outside", inside
+    error = told["estimate"] / measured - 1
+    return f"{error:+.0%}", abs(error) <= allowed
 
 
 @pytest.mark.real
@@ -401,24 +488,41 @@ def test_break_rates_and_changes() -> None:
     """Compare what is predicted from light traffic with what was measured, before and after a change."""
     folder = kept_folder("advised")
     seen = json.loads((folder / "seen.json").read_text()) if REPLAY else measure(folder)
-    with history.running(folder / "p") as url:
-        advice, now, then = predict(url, folder, seen["ended"])
     lines = [
-        "| workload | breaks at, predicted | measured | error | change | predicted | measured | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "| workload | breaks at, predicted | measured | error | change | predicted | measured | error | held | advised |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for each in WORKLOADS:
-        cells = [each.name, told(advice[each.name]), "", "", each.change, "", "", ""]
-        for at, predicted, measured in ((1, now, seen["now"]), (5, then, seen["then"])):
-            if each.name in predicted.keys() & measured.keys():
-                one, other = predicted[each.name], measured[each.name]
-                cells[at : at + 3] = f"{one:.1f}", f"{other:.1f}", f"{one / other - 1:+.0%}"
-        lines.append(f"| {' | '.join(cells)} |")
+    right: dict[str, list[bool]] = {"break rates within 15 %": [], "changes within 10 %": [], "held": []}
+    with history.running(folder / "p") as url:
+        advice = predict(url, folder, seen["ended"])
+        for each in CHOSEN:
+            said, (began, ended) = advice[each.name], seen["searched"][each.name]
+            cells = [each.name]
+            for key, allowed, of in (("now", 0.15, said), ("then", 0.1, said.get("asked") or {})):
+                breaks = of.get("breaks")
+                rate, error = crossing(seen[key][each.name], each.allowed)
+                text, good = off(breaks, rate, allowed)
+                right["break rates within 15 %" if key == "now" else "changes within 10 %"].append(good)
+                cells += [told(of | {"unknown": said["unknown"]}), f"{rate:.1f} ± {error * rate:.1f}", text]
+                cells += [each.change] if key == "now" else []
+            near = advised(url, folder, each.name, ended, seconds=ended - began)
+            proposed = [
+                ",".join(f"{k}={v:g}" for k, v in one["what"].items()) for one in near.get("changes", ())
+            ]
+            _, late, count = seen["held"].get(each.name, (0, 0, 0))
+            if count:
+                right["held"].append(late <= each.allowed * count)
+            cells += [f"{1 - late / count:.1%}, target {each.target} %" if count else "", ", ".join(proposed)]
+            lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
-    print(table)
-    if not REPLAY:
-        facts = {"seconds": LIGHT_SECONDS, "every": EVERY_SECONDS, "load": seen["load"]}
-        record("advised", COMMAND, _ADVISED.format(**facts, table=table))
+    within = (
+        "; ".join(f"{what}: {sum(good)} of {len(good)}" for what, good in right.items()).capitalize() + "."
+    )
+    print(table, within, sep="\n\n")
+    if not REPLAY and CHOSEN == list(WORKLOADS):
+        facts = {"seconds": LIGHT_SECONDS, "every": EVERY_SECONDS, "load": seen["load"], "held": HELD}
+        facts |= {"steps": STEPS, "step": STEP_SECONDS}
+        record("advised", COMMAND, _ADVISED.format(**facts, table=table, within=within))
 
 
 REFUSED = {

@@ -15,8 +15,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import accumulate
-from statistics import median
+from statistics import fmean, median, stdev
 
+from bench import bench_advise
 from bench.measurements import record
 from triton_slo.advise.advice import advise
 from triton_slo.advise.measured import Configuration, Measured, Promise, Step
@@ -40,8 +41,6 @@ class Workload:
     cv2: float = 0.0
     instances: int = 1
     batch: int = 1
-    delay: float = 0.0
-    limit: int = 0
     latency: bool = False
     burst: int = 1
     geometric: bool = False
@@ -62,56 +61,43 @@ class Workload:
                 size = 1 + int(math.log(1 - chance.random()) / math.log(1 - 1 / self.burst))
             yield from [at] * size
 
-    def play(
-        self, rate: float, seconds: float, seed: int
-    ) -> tuple[list[tuple[float, float, list[float]]], int]:
-        """Return the start of each execution, what it took, and when its requests came; and how many were refused."""
-        chance, free, refused = random.Random(1000 + seed), [0.0] * self.instances, 0
+    def play(self, rate: float, seconds: float, seed: int) -> list[tuple[float, float, list[float]]]:
+        """Return the start of each execution, what it took, and when its requests came."""
+        chance, free = random.Random(1000 + seed), [0.0] * self.instances
         queue: deque[float] = deque()
         done = []
         for now in (*self.arrivals(rate, seconds, seed), math.inf):
             while queue:
-                due = queue[0] + self.delay
-                if len(queue) >= self.batch:
-                    due = min(due, queue[self.batch - 1])
-                if (start := max(free[0], due)) > now:
+                if (start := max(free[0], queue[0])) > now:
                     break
                 size = min(len(queue), self.batch)
-                if self.delay and not self.limit and size < self.batch:
-                    closed = 0
-                    while closed < size and queue[closed] + self.delay <= start:
-                        end = queue[closed] + self.delay
-                        closed += sum(1 for at in list(queue)[closed:size] if at <= end)
-                    size = closed
                 took = self.fixed + self.each * size
                 took *= chance.gammavariate(1 / self.cv2, self.cv2) if self.cv2 else 1.0
                 heapreplace(free, start + took)
                 done.append((start, took, [queue.popleft() for _ in range(size)]))
-            if self.limit and len(queue) >= self.limit:
-                refused += now < math.inf
-            else:
-                queue.append(now)
-        return done, refused
+            queue.append(now)
+        return done
 
     def breaks(self) -> float:
         """Return the rate above which more than 5 % are late, by playing 60,000 requests at each."""
         low, high = 0.0, self.instances * self.batch / (self.fixed + self.each * self.batch)
         while high - low > 0.01 * high:
             rate = (low + high) / 2
-            done, refused = self.play(rate, 60_000 / rate, 77)
-            spent = [
-                start - at + (took + OVERHEAD if self.latency else 0)
-                for start, took, ats in done
-                for at in ats
-            ]
-            late = refused + sum(seconds > self.threshold for seconds in spent)
-            low, high = (rate, high) if late <= 0.05 * (len(spent) + refused) else (low, rate)
+            done = self.play(rate, 60_000 / rate, 77)
+            late, sent = sum(map(self.late, done)), sum(len(ats) for _, _, ats in done)
+            low, high = (rate, high) if late <= 0.05 * sent else (low, rate)
         return (low + high) / 2
+
+    def late(self, execution: tuple[float, float, list[float]]) -> int:
+        """Return how many requests of an execution are late."""
+        start, took, ats = execution
+        end = start + (took + OVERHEAD if self.latency else 0)
+        return sum(end - at > self.threshold for at in ats)
 
     def predicted(self, seed: int) -> float | None:
         """Return what is advised after four minutes."""
         chance = random.Random(seed)
-        done = sorted(self.play(self.rate, SECONDS, seed)[0], key=lambda each: each[0] + each[1])
+        done = sorted(self.play(self.rate, SECONDS, seed), key=lambda each: each[0] + each[1])
         ends = [start + took for start, took, _ in done]
         rows = [
             (1, len(ats), sum(start - at for at in ats), len(ats) * took, took, len(ats) ** 2)
@@ -132,9 +118,7 @@ class Workload:
                 spent["request_seconds"] = queued + computed + OVERHEAD * requests
                 steps.append(Step("a", at, STEP, executions, requests, requests, squares=squares, **spent))
         batcher = self.batch > 1
-        configuration = Configuration(
-            self.instances, "cpu", 1, self.batch if batcher else 8, batcher, self.delay, self.limit
-        )
+        configuration = Configuration(self.instances, "cpu", 1, self.batch if batcher else 8, batcher)
         promise = Promise("o", "latency" if self.latency else "queue", 0.95, self.threshold)
         [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [promise], changes=False)
         return advice.breaks.estimate if advice.breaks else None
@@ -146,8 +130,6 @@ WORKLOADS = {
         Workload(30, 0.06, 0.025, cv2=1, instances=2),
         Workload(28, 0.12, 0.03, instances=3, latency=True),
         Workload(40, 0.12, 0.02, 0.005, batch=8, latency=True),
-        Workload(25, 0.15, 0.025, 0.005, batch=8, delay=0.03, latency=True),
-        Workload(40, 0.15, 0.012, 0.005, batch=6, limit=20, latency=True),
     ),
     "some at a time": (
         Workload(20, 0.05, 0.015, burst=2),
@@ -156,8 +138,6 @@ WORKLOADS = {
         Workload(60, 0.15, 0.03, instances=6, burst=10, latency=True),
         Workload(30, 0.1, 0.04, 0.004, batch=8, burst=2),
         Workload(30, 0.12, 0.06, 0.004, batch=16, burst=3),
-        Workload(40, 0.1, 0.03, 0.003, instances=2, batch=6, delay=0.015, burst=4),
-        Workload(40, 0.15, 0.01, 0.005, batch=4, limit=24, burst=6, latency=True),
     ),
     "some at a time, their number geometric": (
         Workload(18, 0.1, 0.015, burst=2, geometric=True),
@@ -173,8 +153,8 @@ WORKLOADS = {
     ),
 }
 _TEXT = """\
-Made counters of {seconds:.0f} s in steps of {step:.0f} s, {seeds} times for each of {count} workloads of one to six instances, with batches, a
-delay, a queue limit or none of them; the objective has a target of 95 %. Refused counts as not within 15 %.
+Made counters of {seconds:.0f} s in steps of {step:.0f} s, {seeds} times for each of {count} workloads of one to six instances, with batches or
+without; the objective has a target of 95 %. Refused counts as not within 15 %.
 The simulation has no rate that changes by turns: there predictions are too high.
 
 {table}
@@ -203,6 +183,37 @@ def test_arrivals() -> None:
     facts = {"seconds": SECONDS, "step": STEP, "seeds": len(SEEDS)}
     count = sum(map(len, WORKLOADS.values()))
     record("arrivals", COMMAND, _TEXT.format(**facts, count=count, table=table))
+
+
+def searched(workload: Workload) -> str:
+    """Return how far searches as those of bench_advise are off the truth, as a line of the table."""
+    truth, found = workload.breaks(), []
+    capacity = workload.instances * workload.batch / (workload.fixed + workload.each * workload.batch)
+    for seed in range(20):
+        steps: list[bench_advise.Step] = []
+        for step in range(bench_advise.STEPS):
+            rate = bench_advise.next_rate(steps, 0.7 * capacity, 0.05)
+            done = workload.play(rate, bench_advise.STEP_SECONDS, 100 * seed + step)
+            late = sum(workload.late(each) for each in done)
+            sent = sum(len(ats) for _, _, ats in done)
+            steps.append((sent / bench_advise.STEP_SECONDS, late, sent))
+        found.append(bench_advise.crossing(steps, 0.05))
+    off = [rate / truth - 1 for rate, _ in found]
+    return (
+        f"| {truth:.1f} | {fmean(off):+.1%} | {stdev(off):.1%} | {median(error for _, error in found):.1%} |"
+    )
+
+
+def test_searches() -> None:
+    """Compare the search with which bench_advise measures break rates with the truth, on queues that are known."""
+    lines = ["| breaks at | mean error | standard deviation | standard error, as told |", "|---|---|---|---|"]
+    with ProcessPoolExecutor(2) as pool:
+        lines += pool.map(searched, (each for kind in list(WORKLOADS.values())[:2] for each in kind))
+    table = "\n".join(lines)
+    print(table)
+    record(
+        "searches", COMMAND, f"20 searches of each of the workloads below whose rate is steady.\n\n{table}"
+    )
 
 
 COMMAND = "make bench ARGS=tests/bench/bench_advise_arrivals.py"

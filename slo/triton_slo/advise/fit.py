@@ -301,8 +301,7 @@ def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float
         return (whole - expected) / math.hypot(*off, *chance, 0.05 * expected)
 
     z = above([block.queue_seconds for block in blocks], queued, chance)
-    # With a limit Triton 2.51 lets requests wait beside a free instance now and then, and batches are larger.
-    z_batch = 0.0 if setting.limit else -above([block.executions for block in blocks], executed, [])
+    z_batch = -above([block.executions for block in blocks], executed, [])
     return Played(math.fsum(queued) / total(blocks).requests, z, z_batch)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from math import factorial
+from statistics import median
 
 import pytest
 
+from slo.advise.workload import plan
 from triton_slo.advise import simulate as module
 from triton_slo.advise.simulate import Service, Setting, simulate
 
@@ -78,14 +80,13 @@ def test_a_group_closes_when_the_delay_of_its_first_request_ends(at) -> None:  #
     assert [5, 4, 1, 12, 12] == outcome.waits
 
 
-def test_groups_that_have_closed_go_together(at) -> None:  # type: ignore[no-untyped-def]
-    """The first goes at 4 until 15; then the groups of 6 and 10.5 have closed, at 10 and 14.5, and that of 14.9 has not."""
+def test_what_comes_while_a_group_is_ready_goes_into_the_next(at) -> None:  # type: ignore[no-untyped-def]
+    """The first goes at 4 until 15; the group of 6 and 7, ready at 10, goes alone until 27, though 10.5 is late too."""
     outcome = at(Setting(max_batch=8, delay=4), 0, 6, 7, 10.5, 14.9)
 
-    assert [4, 9, 8, 4.5] == outcome.waits[:4]
+    assert [4, 9, 8, 16.5] == outcome.waits[:4]
     assert 3 == outcome.executions
-    # The last one's group closed at 18.9, while the instance worked until 28.
-    assert pytest.approx(13.1) == outcome.waits[4]
+    assert pytest.approx(12.1) == outcome.waits[4]
 
 
 def test_a_full_batch_does_not_wait_for_the_delay(at) -> None:  # type: ignore[no-untyped-def]
@@ -107,3 +108,26 @@ def test_with_a_limit_an_instance_takes_also_those_whose_delay_has_not_ended(at)
     outcome = at(Setting(max_batch=4, delay=5, limit=9), 0, 6, 15)
 
     assert [5, 10, 1] == outcome.waits
+
+
+@pytest.mark.parametrize(
+    ("setting", "service", "rate", "measured"),
+    [
+        *(
+            (Setting(max_batch=6, delay=0.02), Service(0.0207, 0.006), rate, wait)
+            for rate, wait in ((35, 0.0208), (45, 0.0234), (55, 0.0270), (65, 0.0335))
+        ),
+        *(
+            (Setting(max_batch=4, limit=12), Service(0.0106, 0.004), rate, wait)
+            for rate, wait in ((80, 0.0087), (100, 0.0118))
+        ),
+    ],
+)
+def test_requests_wait_as_in_a_real_triton(
+    monkeypatch: pytest.MonkeyPatch, setting: Setting, service: Service, rate: float, measured: float
+) -> None:
+    """The mean wait of the same 40 s of requests in Triton 2.51, by its statistics, with a model that sleeps."""
+    monkeypatch.setattr(module, "_arrivals", lambda *_: iter([*plan(rate, 40, seed=3), math.inf]))
+    waits = [simulate(setting, service, rate, seed=seed).mean_wait for seed in range(5)]
+
+    assert measured == pytest.approx(median(waits), rel=0.06)
