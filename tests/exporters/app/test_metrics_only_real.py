@@ -104,8 +104,14 @@ def test_nothing_is_guessed_and_no_readiness_pages(
             'ALERTS{alertname!~"Watchdog|TritonSLOUnmeasured|TritonTrafficVanished|.*Bridge.*"}'
         )
         readiness = watch.samples(f'{names.COUNTER}{{slo="readiness"}}')
-        code = main(["check", str(FILES[0]), "--prometheus", watch.url])
-        checked = capsys.readouterr().err
+
+        def checked_models() -> str:
+            """Return what check says, once Prometheus has models: on a busy machine a scrape may come too late."""
+            assert 1 == main(["check", str(FILES[0]), "--prometheus", watch.url])
+            printed = capsys.readouterr().err
+            return "" if "has no series of any model" in printed else printed
+
+        checked = eventually(checked_models, "Prometheus never had a model")
         server.kill()
         watch.wait("TritonAllServersDown")
 
@@ -115,7 +121,6 @@ def test_nothing_is_guessed_and_no_readiness_pages(
         assert {} == page.series(metric)
     assert [] == [sample["metric"] for sample in pending_or_firing]
     assert [] == readiness
-    assert 1 == code
     assert "readiness: indicator: busy, idle: the exporter reads only Triton's metrics" in checked
     assert "give the exporter --triton" in checked
 
