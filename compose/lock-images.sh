@@ -39,7 +39,7 @@ for pin in sorted(hashes):
 END
 done << END
 build hatchling x86_64 aarch64
-exporter $wheel[probe,nvml,processes] x86_64 aarch64
-stack $wheel[slo,alerts,dashboards,web,auth] x86_64 aarch64
+exporter $wheel[exporter] x86_64 aarch64
+stack $wheel[stack] x86_64 aarch64
 demo $wheel[demo] x86_64
 END

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     if triton and lacks_client(triton):
         # The image of the compose stack: its other pages need no Triton.
         print(
-            "tritonwatch web: no findings of the doctor without: pip install 'tritonwatch[probe]'",
+            "tritonwatch web: no findings of the doctor without: pip install 'tritonwatch[exporter]'",
             file=sys.stderr,
         )
         triton = None

@@ -116,7 +116,7 @@ class TritonAccess(OptionsModel):
             fix = "give --triton URL, or --triton-metrics URL where only the metrics can be reached"
             yield Problem("--triton", "is missing", fix)
         if lacks_client(self.triton):
-            yield Problem(places["triton"], "needs Triton's client", "pip install 'tritonwatch[probe]'")
+            yield Problem(places["triton"], "needs Triton's client", "pip install 'tritonwatch[exporter]'")
         urls = self.triton, self.triton_metrics, getattr(self, "probe_grpc", "")
         yield from _certificate_problems("triton", self.certificates, urls, places, "--triton")
 
@@ -251,7 +251,7 @@ class Settings(DoctorSettings):
             if places.get(name) and not self.triton:
                 yield Problem(places[name], "needs Triton's API", "give --triton URL, or leave this out")
         if self.probe and importlib.util.find_spec("tritonclient") is None:
-            yield Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'")
+            yield Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[exporter]'")
 
 
 def _certificate_problems(

@@ -58,7 +58,7 @@ def _check_source(facts: GpuFacts) -> Iterator[Finding]:
             "No source of GPU data answers",
             f"{listed(wanting, _NAMED)} want a GPU, but no source of GPU data answers ({reasons or 'none asked'})",
             "run dcgm-exporter beside Triton and name it with --dcgm-url, or give the exporter the GPU and "
-            "install 'tritonwatch[nvml]'",
+            "install 'tritonwatch[exporter]'",
             "dcgm-exporter: one more container, 100 to 500 MiB of memory; NVML: nothing",
         )
     if facts.source == "triton":

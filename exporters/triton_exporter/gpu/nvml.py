@@ -212,7 +212,7 @@ def load_library() -> Library:
         return importlib.import_module("pynvml")
     except ImportError as error:
         raise SourceError(
-            "library", "nvidia-ml-py is missing; try: pip install 'tritonwatch[nvml]'"
+            "library", "nvidia-ml-py is missing; try: pip install 'tritonwatch[exporter]'"
         ) from error
 
 

@@ -150,7 +150,7 @@ def load_web_config(path: Path) -> WebConfig:
     ]
     if config.basic_auth_users and not _have_bcrypt():
         problems.append(
-            Problem(f"{path}: basic_auth_users", "needs bcrypt", "pip install 'tritonwatch[auth]'")
+            Problem(f"{path}: basic_auth_users", "needs bcrypt", "pip install 'tritonwatch[exporter]'")
         )
     tls = None
     if config.tls_server_config is not None:

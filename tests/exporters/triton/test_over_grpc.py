@@ -388,7 +388,8 @@ def test_a_missing_client_is_named_with_its_extra(
 
     assert 2 == main([verb, "--triton", "grpc://127.0.0.1:1"])
     assert (
-        "--triton: needs Triton's client (fix: pip install 'tritonwatch[probe]')" in capsys.readouterr().err
+        "--triton: needs Triton's client (fix: pip install 'tritonwatch[exporter]')"
+        in capsys.readouterr().err
     )
 
 
@@ -405,7 +406,7 @@ def test_the_web_page_does_without_the_client(
         ["web", "--prometheus", "http://127.0.0.1:1", "--triton", "grpc://127.0.0.1:1", "--gpu", "none"]
     )
     assert [None] == examined
-    assert "no findings of the doctor without: pip install 'tritonwatch[probe]'" in capsys.readouterr().err
+    assert "no findings of the doctor without: pip install 'tritonwatch[exporter]'" in capsys.readouterr().err
 
 
 def test_nothing_of_grpc_is_loaded_for_http() -> None:
