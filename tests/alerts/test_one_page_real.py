@@ -13,9 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
 from alerts.test_alertmanager_real import webhook
+from support import web_fleet
 from support.bridge import BridgeUnderTest, Clock
 from support.exporter import exporting
 from support.fast_prometheus import INTERVAL_SECONDS, FastPrometheus
@@ -25,8 +27,8 @@ from support.repository import Repository
 from support.slack.workspace import Posted
 from support.tools import ROOT
 from support.triton import live_triton
-from triton_alerts.bridge.evidence.facts import Enricher, objective_budget
-from triton_alerts.bridge.evidence.facts import servers as servers_of
+from support.web_fleet import text_of
+from triton_alerts.bridge.evidence import facts
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
@@ -68,9 +70,14 @@ LONGER_SECONDS = 8.0
     ],
 )
 def test_a_dead_server_is_one_incident(
-    models: Sequence[Sequence[str]], title: str, lines: Sequence[str], tmp_path: Path
+    models: Sequence[Sequence[str]],
+    title: str,
+    lines: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It names the server and its models. It was one about the server, and one about each of its models."""
+    monkeypatch.setattr(facts, "EVIDENCE_TIMEOUT_SECONDS", 20.0)  # of a busy machine
     with ExitStack() as stack:
         inbox, url = stack.enter_context(webhook())
         options = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS, webhook_url=url)
@@ -111,8 +118,8 @@ def test_a_dead_server_is_one_incident(
         bridge = BridgeUnderTest(tmp_path, clock=Clock(time.time()))
         stack.callback(bridge.close)
         prometheus = Prometheus(Access(watch.url))
-        sources = {"prometheus": objective_budget(prometheus), "servers": servers_of(prometheus)}
-        enrich = Enricher(bridge.store, sources)
+        sources = {"prometheus": facts.objective_budget(prometheus), "servers": facts.servers(prometheus)}
+        enrich = facts.Enricher(bridge.store, sources)
         stack.callback(enrich.close)
 
         def shown() -> list[Posted]:
@@ -132,12 +139,22 @@ def test_a_dead_server_is_one_incident(
         [root] = shown()
         first = root.history[0] if root.history else (root.text, root.blocks)
         incident = bridge.incident()
+        with web_fleet.pages(watch.url) as (site, _):
+            overview = text_of(requests.get(site, timeout=20).text)
         servers[0].start()
         watch.wait_seen(f"min({state.MODEL_READY}) == 1")
         # The objective's windows of five minutes hold the outage for longer than its alert lasts.
         time.sleep(2 * LONGER_SECONDS)
         [root] = shown()
+        with web_fleet.pages(watch.url) as (site, _):
+            healed = text_of(requests.get(site, timeout=20).text)
 
+    assert (
+        f"Broken now {title[0].replace('🔴', '✖').replace('🟠', '▲')} {exporters[0]} does not answer since"
+        in overview
+    )
+    assert " ".join(lines[1:]) in overview
+    assert f"Nothing is broken ✓ {len(models)} Triton server" in healed
     said = re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", first[0])
     assert said.startswith(title.format(dead=exporters[0])), said
     assert "\\n".join(lines).format(dead=exporters[0]) in json.dumps(first[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -70,6 +70,29 @@ def fleet(models: int, end: float) -> Iterator[Series]:
                 continue
             spent, now = (1.2, 3.0) if number % 50 == 1 else (0.4, 2.5) if number % 25 == 2 else (0.1, 0.2)
             yield from group(end, slo, model, spent=spent + number / models / 20, now=now)
+
+
+def broken(end: float) -> Iterator[Series]:
+    """Two servers, one of which has died; a model that the other fails to load, and one that only the dead one had."""
+    alive, dead = ({"job": "triton-exporter", "instance": f"triton-{number}:8000"} for number in (0, 1))
+
+    def now(metric: object, value: float, labels: Mapping[str, str], **more: str) -> Series:
+        return str(metric), {**labels, **more}, [(end - 60, value), (end, value)]
+
+    for server in (alive, dead):
+        yield now(state.SERVER_LIVE, int(server is alive), server)
+    for server, model, ready in (
+        (alive, "ranker", 1),
+        (dead, "ranker", 0),
+        (dead, "embedder", 0),
+        (alive, "broken", 0),
+    ):
+        yield now(state.MODEL_EXPECTED, 1, server, model=model)
+        yield now(state.MODEL_READY, ready, server, model=model, version="1")
+        if not ready:
+            yield now(state.MODEL_NOT_READY_SINCE, end - 1200, server, model=model, version="1")
+    yield now(state.MODEL_STATE, 1, alive, model="broken", version="1", state="unavailable")
+    yield now(f"{names.ALERTS}_FOR_STATE", end - 600, dead, alertname="TritonServerDown")
 
 
 STEP = 300

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     series = [
         *web_fleet.fleet(1000 if PICTURES else 60, end),
         *web_fleet.incident(end),
+        *web_fleet.broken(end),
         *web_fleet.group(end, "latency", HOSTILE),
     ]
     folder = tmp_path_factory.mktemp("fleet")
@@ -65,6 +67,27 @@ def test_pictures_of_the_documentation(browser: Browser, site: str, path: str, d
         width, height = DEVICES[device]["viewport"]["width"], 1150 if path == INCIDENT else 640
         page.set_viewport_size({"width": width, "height": height})
         page.screenshot(path=Path(str(PICTURES)) / PICTURED[path, device])
+
+
+def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) -> None:
+    """It counted alerts by severity: "3 page_slow, 2 ticket", and did not say that a server was down."""
+    with page_on(browser) as shown:
+        page = shown.open(site)
+        lines = [
+            re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", line)
+            for line in page.locator(".problems li").all_inner_texts()
+        ]
+        title = page.locator("main h1").inner_text()
+        page.locator(".problems a").last.click()
+        objective = page.locator("main h1").inner_text()
+
+    assert "Broken now" == title
+    assert [
+        "✖\ntriton-1:8000 does not answer since HH:MM UTC\nnothing serves embedder now\nranker: still served by 1 of 2 servers",
+        "✖\nbroken failed to load on triton-0:8000 since HH:MM UTC: nothing serves it now",
+        "✖\nranker version 2: 20 % of requests take over 500ms now, at most 1 % may",
+    ] == lines
+    assert objective.startswith("latency")
 
 
 def test_everybody_can_use_the_overview(browser: Browser, site: str) -> None:

@@ -178,6 +178,9 @@ def _page(site: Site, request: Request) -> Response:
             "choice": choice,
             "problems": _problems(fleet.value, everything, choice.at),
             "fleet": fleet.value,
+            "firing": sum(
+                any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
+            ),
             "lines": [_with_sparkline(line, past.value.get(_row_key(line.row))) for line in shown],
             "found": len(lines),
             "first": (number - 1) * ROWS + 1,
@@ -263,27 +266,27 @@ def _problems(fleet: Fleet, lines: Sequence[OverviewLine], at: str) -> list[Prob
     said |= {model.model for model in fleet.not_ready}
     for line in lines:
         firing = [alert for alert in line.alerts if alert.state == "firing" and alert.tier]
-        if firing and not (line.row.indicator == Readiness.name() and line.row.model in said):
+        explained = line.row.indicator == Readiness.name() and line.row.model in said
+        if firing and not explained and (words := _missed(line.row)):
             page = any(alert.severity == names.SEVERITIES[0] for alert in firing)
-            problems.append(Problem(_missed(line.row), page, objective_url(line.row, at)))
+            problems.append(Problem(words, page, objective_url(line.row, at)))
     return sorted(problems, key=lambda problem: not problem.urgent)
 
 
 def _missed(row: GroupStatus) -> str:
-    """Say how an objective is missed: what fails now, else that it failed, and what may fail."""
+    """Say how an objective is missed at the moment, and what may fail; nothing where it is met again."""
     indicator = indicator_class(row.indicator)
     limit = time_text(row.threshold_seconds) if row.threshold_seconds is not None else row.slo
-    failing = row.indicator == Readiness.name() and "server-seconds are not ready"
-    name = f"{status_table.place(row)} version {row.version}" if row.version else status_table.place(row)
-    if row.target is None:
-        return f"{name}: too many {indicator.failed_words.format(limit)}"
+    name = " version ".join(filter(None, (status_table.place(row), row.version)))
+    if row.target is None or row.burn_now is None:
+        return f"{name}: too many {indicator.failed_words.format(limit)}; no events now"
     may = error_budget(row.target)
-    now = None if row.burn_now is None else row.burn_now * may
-    most = f"at most {100 * may:.2g} % may"
-    if now is not None and now > may:
-        return f"{name}: {100 * now:.2g} % of {failing or indicator.failing_words.format(limit)} now, {most}"
-    state_now = "no requests now" if now is None else f"now {100 * now:.2g} %"
-    return f"{name}: too many {indicator.failed_words.format(limit)}; {state_now}, {most}"
+    if row.burn_now <= 1:
+        return ""
+    what = indicator.failed_words if row.indicator == Readiness.name() else indicator.failing_words
+    return (
+        f"{name}: {100 * row.burn_now * may:.2g} % of {what.format(limit)} now, at most {100 * may:.2g} % may"
+    )
 
 
 _RowKey = tuple[str, names.GroupLabels]
