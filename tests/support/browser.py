@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 DEVICES: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 900}},
@@ -64,6 +65,8 @@ class BrowserPage:
 
     def barriers(self) -> list[str]:
         """Return the serious and critical findings of axe-core, which make a page unusable for some people."""
+        from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+
         violations = Axe().run(self.page).response["violations"]
         return [
             f"{violation['id']}: {node['html'][:200]}"
@@ -76,6 +79,9 @@ class BrowserPage:
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
     """Run Chromium."""
+    # Not above: each worker of the tests imports this file, and few open a page.
+    from playwright.sync_api import expect, sync_playwright
+
     executable = chromium()
     expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:

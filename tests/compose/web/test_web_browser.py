@@ -7,10 +7,10 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser
 
 from support import history, web_fleet
 from support.bridge import CHANNEL, body_of
@@ -26,6 +26,9 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch.objective_files import ObjectiveFiles
 from tritonwatch.web.sources import PrometheusReader, Sources
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.real
 INCIDENT = "/objective?slo=latency&model=ranker&version=2"

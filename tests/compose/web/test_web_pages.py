@@ -10,13 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 import requests
 import yaml
-from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
 from support.bridge import CHANNEL, body_of
@@ -43,6 +42,9 @@ from tritonwatch.objective_files import ObjectiveFiles
 from tritonwatch.web.pages.what_if_page import asked_objective, base_objectives, filled_form
 from tritonwatch.web.sources import BridgeReader, PrometheusReader, Sources
 from tritonwatch.web.urls import what_if_url
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 HOUR = 3600
 START = END - 12 * HOUR
@@ -583,6 +585,8 @@ def test_everybody_can_use_these_pages(browser: Browser, site: str, bridge: Path
 @pytest.mark.real
 def test_a_slider_shows_the_result_as_it_moves(browser: Browser, site: str) -> None:
     """The page stays, and with it the focus; the address is that of the result."""
+    from playwright.sync_api import expect
+
     with page_on(browser) as shown:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d", threshold="500ms"))
         page.get_by_label("Target in percent, slider").focus()

@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
 import requests
-from playwright.sync_api import Browser
 
 from support import history, web_fleet
 from support.bridge import body_of
@@ -37,6 +36,9 @@ from triton_slo.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.commands.init import PROJECT
 from tritonwatch.web.sources import PrometheusReader, Sources
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 """A folder to which pictures of the page are written, if it is set."""
