@@ -40,8 +40,8 @@ def why_empty(report: PeriodReport) -> str:
     if report.warnings:
         return f"{WARNS}{report.warnings[0]}; nothing is known of {report.reported.name}"
     return (
-        f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then, and "
-        "does it keep samples for so long (--storage.tsdb.retention.time)?"
+        f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then for more than "
+        "five minutes, and does it keep samples for so long (--storage.tsdb.retention.time)?"
     )
 
 
