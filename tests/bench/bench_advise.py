@@ -11,11 +11,9 @@ what is predicted now from the last recording is compared with what was measured
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +22,12 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 from bench.measurements import record
-from slo.advise.workload import plan
+from slo.advise.workload import Model, plan, send
 from support import history
 from support.exporter import exporting
 from support.tools import ROOT
@@ -50,92 +47,6 @@ HELD, HELD_SECONDS = 0.9, 30
 """Share of the measured rate that is sent after a change, and for how long: what the objective bore before."""
 EVERY_SECONDS = 3
 REPLAY = bool(os.environ.get("ADVISE_REPLAY"))
-
-_MODEL = """\
-import fcntl, json, random, time
-from pathlib import Path
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.w = json.loads((Path(args["model_repository"]) / "workload.json").read_text())
-
-    def execute(self, requests):
-        w, start = self.w, time.perf_counter()
-        if w["lock"]:
-            with open(w["lock"], "w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                self.sleep(len(requests), time.perf_counter())
-        else:
-            self.sleep(len(requests), start)
-        took = np.array([[time.perf_counter() - start]], dtype=np.float32)
-        answers = [pb_utils.InferenceResponse([pb_utils.Tensor("Y", took)]) for _ in requests]
-        if not w["decoupled"]:
-            return answers
-        for request, answer in zip(requests, answers):
-            sender = request.get_response_sender()
-            sender.send(answer, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def sleep(self, size, start):
-        w = self.w
-        seconds = w["fixed"] + w["each"] * size
-        if w["cv2"]:
-            seconds *= random.gammavariate(1 / w["cv2"], w["cv2"])
-        if random.random() < w["rare"]:
-            seconds *= w["times"]
-        time.sleep(max(0.0, seconds - (time.perf_counter() - start)))
-"""
-_CONFIG = """\
-backend: "python"
-input [{{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }}]
-output [{{ name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }}]
-max_batch_size: {batch}
-instance_group [{{ kind: KIND_CPU count: {instances} }}]
-{more}
-"""
-
-
-@dataclass(frozen=True)
-class Model:
-    """What the configuration and the code of a model say; seconds of an execution of n: fixed + each * n."""
-
-    fixed: float
-    each: float = 0.0
-    cv2: float = 0.0
-    rare: float = 0.0
-    """Share of executions that take `times` as long."""
-    times: float = 10.0
-    instances: int = 1
-    batch: int = 1
-    more: str = ""
-    lock: str = ""
-    """File that is locked while it works: a device that models share."""
-    decoupled: bool = False
-
-    @property
-    def capacity(self) -> float:
-        """Requests a second that it can answer."""
-        size = self.batch if self.more else 1
-        mean = (self.fixed + self.each * size) * (1 + self.rare * (self.times - 1))
-        return self.instances * size / mean
-
-    def write(self, repository: Path, name: str) -> None:
-        folder = repository / name / "1"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "model.py").write_text(_MODEL)
-        (folder.parent / "workload.json").write_text(
-            json.dumps(
-                {
-                    key: getattr(self, key)
-                    for key in ("fixed", "each", "cv2", "rare", "times", "lock", "decoupled")
-                }
-            )
-        )
-        more = self.more + ("model_transaction_policy { decoupled: true }" if self.decoupled else "")
-        (folder.parent / "config.pbtxt").write_text(
-            _CONFIG.format(batch=self.batch, instances=self.instances, more=more)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,65 +138,6 @@ def advised(
         return {"unknown": f"exit code {code}", "text": told.getvalue().strip()}
     advice: dict[str, Any] = json.loads(printed.getvalue())["advice"][0]
     return advice
-
-
-Answers = list[tuple[int, float, float]]
-"""Status of each request, seconds until its answer, and seconds of its execution."""
-
-
-def send(
-    url: str, times: Mapping[str, Sequence[float]], clients: Mapping[str, int] | None = None
-) -> dict[str, Answers]:
-    """Send each model its requests at their times (seconds from now), whatever becomes of the earlier ones.
-
-    `clients` of a model send one request after the other until the last time.
-    """
-    return asyncio.run(_send(url, times, clients or {}))
-
-
-async def _send(
-    url: str, times: Mapping[str, Sequence[float]], clients: Mapping[str, int]
-) -> dict[str, Answers]:
-    where = urlsplit(url)
-    body = b'{"inputs":[{"name":"X","shape":[1,1],"datatype":"FP32","data":[1.0]}]}'
-    free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    answers: dict[str, Answers] = {model: [] for model in times}
-    began = time.perf_counter()
-
-    async def ask(model: str) -> None:
-        started = time.perf_counter()
-        reader, writer = free.pop() if free else await asyncio.open_connection(where.hostname, where.port)
-        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        headers = await reader.readuntil(b"\r\n\r\n")
-        length = int(re.search(rb"(?i)content-length: (\d+)", headers)[1])  # type: ignore[index]
-        text = await reader.readexactly(length)
-        took = time.perf_counter() - started
-        free.append((reader, writer))
-        status = int(headers.split()[1])
-        execution = json.loads(text)["outputs"][0]["data"][0] if status == 200 else 0.0
-        answers[model].append((status, took, execution))
-
-    async def one_by_one(model: str, until: float) -> None:
-        while time.perf_counter() < began + until:
-            await ask(model)
-
-    tasks = [
-        asyncio.create_task(one_by_one(model, max(times[model])))
-        for model, count in clients.items()
-        for _ in range(count)
-    ]
-    open_loop = sorted(
-        (at, model) for model, of_model in times.items() if model not in clients for at in of_model
-    )
-    for at, model in open_loop:
-        await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
-        tasks.append(asyncio.create_task(ask(model)))
-    await asyncio.gather(*tasks)
-    for _, writer in free:
-        writer.close()
-        await writer.wait_closed()
-    return answers
 
 
 Step = tuple[float, int, int]

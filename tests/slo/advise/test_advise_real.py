@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from slo.advise.workload import plan, sending, write_model
+from slo.advise.workload import Model, plan, send
 from support import history
 from support.exporter import exporting
 from support.triton import live_triton
@@ -41,19 +40,11 @@ class Stack:
 
     def send(self, rates: dict[str, float]) -> dict[str, float]:
         """Send to each model at its rate; return the shares that were answered in time, as the clients saw it."""
-        with ExitStack() as stack:
-            clients = {
-                model: stack.enter_context(
-                    sending(self.triton.http_url, model, plan(rate, SECONDS, seed=3), self.folder)
-                )
-                for model, rate in rates.items()
-            }
-            answers = {model: client.wait() for model, client in clients.items()}
-        return {model: in_time(each) for model, each in answers.items()}
-
-
-def in_time(answers: Sequence[tuple[float, int, float]]) -> float:
-    return sum(status == 200 and took <= THRESHOLD for _, status, took in answers) / len(answers)
+        times = {model: plan(rate, SECONDS, seed=3) for model, rate in rates.items()}
+        return {
+            model: sum(status == 200 and took <= THRESHOLD for status, took, _ in answers) / len(answers)
+            for model, answers in send(self.triton.http_url, times).items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +53,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "objectives").mkdir()
     (folder / "objectives" / "o.yaml").write_text(OBJECTIVES)
     for model in ("light", "below", "above"):
-        write_model(folder / "models", model, fixed=0.05)
+        Model(0.05).write(folder / "models", model)
     with (
         live_triton(folder / "models", folder) as server,
         exporting(server.http_url, server.metrics_url) as exporter,

@@ -1,76 +1,102 @@
-"""Models that sleep as long as an execution of theirs would take, and clients with a clock of their own.
-
-Run as a program it is such a client: it sends requests at the times of a plan whatever becomes of the earlier ones,
-and prints JSON lines [seconds since the start, status, seconds].
-"""
+"""Models that sleep as long as an execution of theirs would take, and a client with a clock of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-import subprocess
-import sys
+import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 _MODEL = """\
-import json
-import random
-import time
+import fcntl, json, random, time
 from pathlib import Path
-
+import numpy as np
 import triton_python_backend_utils as pb_utils
-
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.work = json.loads((Path(args["model_repository"]) / "work.json").read_text())
+        self.w = json.loads((Path(args["model_repository"]) / "workload.json").read_text())
 
     def execute(self, requests):
-        began, work = time.perf_counter(), self.work
-        seconds = work["fixed"] + work["each"] * len(requests)
-        if work["cv2"]:
-            seconds *= random.gammavariate(1 / work["cv2"], work["cv2"])
-        responses = []
-        for request in requests:
-            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]))
-        time.sleep(max(0.0, seconds - (time.perf_counter() - began)))
-        return responses
-"""
+        w, start = self.w, time.perf_counter()
+        if w["lock"]:
+            with open(w["lock"], "w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self.sleep(len(requests), time.perf_counter())
+        else:
+            self.sleep(len(requests), start)
+        took = np.array([[time.perf_counter() - start]], dtype=np.float32)
+        answers = [pb_utils.InferenceResponse([pb_utils.Tensor("Y", took)]) for _ in requests]
+        if not w["decoupled"]:
+            return answers
+        for request, answer in zip(requests, answers):
+            sender = request.get_response_sender()
+            sender.send(answer, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
+    def sleep(self, size, start):
+        w = self.w
+        seconds = w["fixed"] + w["each"] * size
+        if w["cv2"]:
+            seconds *= random.gammavariate(1 / w["cv2"], w["cv2"])
+        if random.random() < w["rare"]:
+            seconds *= w["times"]
+        time.sleep(max(0.0, seconds - (time.perf_counter() - start)))
+"""
 _CONFIG = """\
 backend: "python"
-input [{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }]
-output [{ name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }]
+input [{{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }}]
+output [{{ name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }}]
+max_batch_size: {batch}
+instance_group [{{ kind: KIND_CPU count: {instances} }}]
+{more}
 """
 
-_BODY = json.dumps({"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}).encode()
 
+@dataclass(frozen=True)
+class Model:
+    """What the configuration and the code of a model say; seconds of an execution of n: fixed + each * n."""
 
-def write_model(
-    repository: Path,
-    name: str,
-    *,
-    fixed: float,
-    each: float = 0.0,
-    cv2: float = 0.0,
-    instances: int = 1,
-    max_batch_size: int = 8,
-    config: str = "",
-) -> None:
-    """Write a model whose execution of n requests takes `fixed + each * n` seconds, with this squared variation."""
-    folder = repository / name
-    (folder / "1").mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "model.py").write_text(_MODEL)
-    (folder / "work.json").write_text(json.dumps({"fixed": fixed, "each": each, "cv2": cv2}))
-    group = f"instance_group [{{ kind: KIND_CPU count: {instances} }}]\nmax_batch_size: {max_batch_size}\n"
-    (folder / "config.pbtxt").write_text(_CONFIG + group + config)
+    fixed: float
+    each: float = 0.0
+    cv2: float = 0.0
+    rare: float = 0.0
+    """Share of executions that take `times` as long."""
+    times: float = 10.0
+    instances: int = 1
+    batch: int = 1
+    more: str = ""
+    lock: str = ""
+    """File that is locked while it works: a device that models share."""
+    decoupled: bool = False
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second that it can answer."""
+        size = self.batch if self.more else 1
+        mean = (self.fixed + self.each * size) * (1 + self.rare * (self.times - 1))
+        return self.instances * size / mean
+
+    def write(self, repository: Path, name: str) -> None:
+        folder = repository / name / "1"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.py").write_text(_MODEL)
+        (folder.parent / "workload.json").write_text(
+            json.dumps(
+                {
+                    key: getattr(self, key)
+                    for key in ("fixed", "each", "cv2", "rare", "times", "lock", "decoupled")
+                }
+            )
+        )
+        more = self.more + ("model_transaction_policy { decoupled: true }" if self.decoupled else "")
+        (folder.parent / "config.pbtxt").write_text(
+            _CONFIG.format(batch=self.batch, instances=self.instances, more=more)
+        )
 
 
 def plan(rate: float, seconds: float, burst: int = 1, seed: int = 1) -> list[float]:
@@ -81,65 +107,60 @@ def plan(rate: float, seconds: float, burst: int = 1, seed: int = 1) -> list[flo
     return times
 
 
-@dataclass
-class Client:
-    """A client that sends a plan to a model."""
-
-    answers_file: Path
-    process: subprocess.Popen[str]
-    answers: list[tuple[float, int, float]] = field(default_factory=list)
-
-    def wait(self) -> Sequence[tuple[float, int, float]]:
-        """Wait until all is answered; return the time of each request, its status and the seconds it took."""
-        assert self.process.wait(timeout=120) == 0
-        lines = self.answers_file.read_text().splitlines()
-        self.answers = [tuple(json.loads(line)) for line in lines]
-        return self.answers
+Answers = list[tuple[int, float, float]]
+"""Status of each request, seconds until its answer, and seconds of its execution."""
 
 
-@contextmanager
-def sending(url: str, model: str, times: Sequence[float], folder: Path) -> Iterator[Client]:
-    """Send requests at these times (seconds from now) from a process of its own; the block ends it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{model}-{time.time():.3f}"
-    (folder / f"{name}.plan").write_text(json.dumps(list(times)))
-    answers = folder / f"{name}.answers"
-    with answers.open("w") as out:
-        command = [sys.executable, __file__, url, model, str(folder / f"{name}.plan")]
-        process = subprocess.Popen(command, stdout=out, text=True)
-    try:
-        yield Client(answers, process)
-    finally:
-        process.kill()
-        process.wait()
+def send(
+    url: str, times: Mapping[str, Sequence[float]], clients: Mapping[str, int] | None = None
+) -> dict[str, Answers]:
+    """Send each model its requests at their times (seconds from now), whatever becomes of the earlier ones.
+
+    `clients` of a model send one request after the other until the last time.
+    """
+    return asyncio.run(_send(url, times, clients or {}))
 
 
-async def _send_all(url: str, model: str, times: Sequence[float]) -> None:
+async def _send(
+    url: str, times: Mapping[str, Sequence[float]], clients: Mapping[str, int]
+) -> dict[str, Answers]:
     where = urlsplit(url)
-    head = (
-        f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(_BODY)}\r\n\r\n"
-    ).encode()
+    body = b'{"inputs":[{"name":"X","shape":[1,1],"datatype":"FP32","data":[1.0]}]}'
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    answers: dict[str, Answers] = {model: [] for model in times}
     began = time.perf_counter()
 
-    async def send(at: float) -> None:
+    async def ask(model: str) -> None:
         started = time.perf_counter()
         reader, writer = free.pop() if free else await asyncio.open_connection(where.hostname, where.port)
-        writer.write(head + _BODY)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = int(answer.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        await reader.readexactly(length)
+        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        headers = await reader.readuntil(b"\r\n\r\n")
+        length = int(re.search(rb"(?i)content-length: (\d+)", headers)[1])  # type: ignore[index]
+        text = await reader.readexactly(length)
         took = time.perf_counter() - started
         free.append((reader, writer))
-        print(json.dumps([at, int(answer.split()[1]), took]))
+        status = int(headers.split()[1])
+        execution = json.loads(text)["outputs"][0]["data"][0] if status == 200 else 0.0
+        answers[model].append((status, took, execution))
 
-    tasks = []
-    for at in times:
+    async def one_by_one(model: str, until: float) -> None:
+        while time.perf_counter() < began + until:
+            await ask(model)
+
+    tasks = [
+        asyncio.create_task(one_by_one(model, max(times[model])))
+        for model, count in clients.items()
+        for _ in range(count)
+    ]
+    open_loop = sorted(
+        (at, model) for model, of_model in times.items() if model not in clients for at in of_model
+    )
+    for at, model in open_loop:
         await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
-        tasks.append(asyncio.create_task(send(at)))
+        tasks.append(asyncio.create_task(ask(model)))
     await asyncio.gather(*tasks)
-
-
-if __name__ == "__main__":
-    asyncio.run(_send_all(sys.argv[1], sys.argv[2], json.loads(Path(sys.argv[3]).read_text())))
+    for _, writer in free:
+        writer.close()
+        await writer.wait_closed()
+    return answers
