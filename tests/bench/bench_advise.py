@@ -191,7 +191,9 @@ def crossing(steps: Sequence[Step], allowed: float) -> tuple[float, float]:
         covariance = np.linalg.inv(x.T @ (weights[:, None] * x))
         line += np.clip(covariance @ (x.T @ (late - count * share)), -3, 3)
         line[1] = max(1.0, line[1])
-    at = (limit - line[0]) / line[1]
+    at = float(
+        np.clip((limit - line[0]) / line[1], -1, 1)
+    )  # steps that never, or always, met it tell no more
     slopes = np.array([1, at]) / line[1]
     spread = max(1.0, float(np.sum((late - count * share) ** 2 / weights)) / (len(steps) - 2))
     return float(rates.mean() * math.exp(at)), float(spread * slopes @ covariance @ slopes) ** 0.5
