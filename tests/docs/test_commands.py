@@ -81,7 +81,7 @@ def _docker(words: tuple[str, ...]) -> None:
         services, given = services[:1], rest[rest.index(services[0]) + 1 :]
         if given:
             _tritonwatch(("tritonwatch", *given))
-    assert verb in ("up", "run", "down", "stop", "restart", "logs", "ps")
+    assert verb in ("build", "up", "run", "down", "stop", "restart", "logs", "ps")
     assert [] == [name for name in services if name not in json.loads(done.stdout)["services"]]
 
 
