@@ -79,7 +79,7 @@ IDLE_AFTER_SECONDS = 60.0
 IDLE_INTERVAL_SECONDS = 1.0
 """Requests that end in the first such interval after that share a sum."""
 
-IDLE_PART = 0.25
+IDLE_PART = 0.1
 """Share of the budget for readings of a Triton without a request."""
 
 

@@ -92,10 +92,10 @@ def test_an_idle_triton_is_read_once_a_second() -> None:
     ]
 
 
-def test_readings_of_an_idle_triton_take_a_quarter_of_the_budget() -> None:
+def test_readings_of_an_idle_triton_take_a_tenth_of_the_budget() -> None:
     """With a thousand models a reading costs so much that once a second would be more."""
     pace = Pace(budget=0.02)
     for now in (100.0, 161.0):
         pace.note_reading(0.01, now, moved=now == 100.0)
 
-    assert pytest.approx(0.01 * (1 + TRITON_PART) / (0.02 / 4)) == pace.next_interval()
+    assert pytest.approx(0.01 * (1 + TRITON_PART) / (0.02 / 10)) == pace.next_interval()
