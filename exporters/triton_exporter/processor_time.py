@@ -90,7 +90,7 @@ class Pace:
     `budget` is the share of one core that readings may take, of Triton and the exporter together.
     """
 
-    budget: float = 0.015
+    budget: float = 0.02
     fixed: float | None = None
     draw: Callable[[], float] = random.random
     interval: float = field(default=_UNANSWERED_SECONDS, init=False)

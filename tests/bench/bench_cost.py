@@ -39,8 +39,8 @@ from triton_slo.backtest.report import backtest
 from triton_slo.objective.model import Objective
 from tritonwatch.cli import VERBS
 
-WARM_SECONDS, SECONDS, SCRAPE_SECONDS = 60, 60, 10
-"""Configurations of 1,000 models take half a minute; then the exporter is scraped for as long as this."""
+WARM_SECONDS, SECONDS, SCRAPE_SECONDS = 100, 60, 10
+"""An exporter is idle after a minute, and configurations of 1,000 models take half of one; then it is measured."""
 
 STACKS = {
     "10, idle": (10, 0.0),

@@ -183,7 +183,7 @@ class Settings(DoctorSettings):
         Rare[float | None], single(duration_between(0.05, 3600)), Form("DURATION")
     ] = None
     """fixed interval between two samples of Triton's metrics (default: as short as --sampling-budget allows)"""
-    sampling_budget: Rare[Percent] = 0.015
+    sampling_budget: Rare[Percent] = 0.02
     """CPU time that samples may take, including Triton's for them, as a share of one core (default: {default})"""
     state_interval: Rare[Duration] = 1.0
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""

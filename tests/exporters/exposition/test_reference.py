@@ -61,7 +61,7 @@ def test_a_default_in_the_help_is_the_one_that_applies() -> None:
 
     assert {
         "listen": "127.0.0.1:9401",
-        "sampling_budget": "1.5%",
+        "sampling_budget": "2%",
         "state_interval": "1s",
     }.items() <= shown.items()
     assert Settings.read({"triton": "t:8000"}, {}) == Settings.read({"triton": "t:8000", **shown}, {})
