@@ -30,6 +30,7 @@ from support import history, web_fleet
 from support.history import running as prometheus
 from support.loopback import free_ports, started
 from support.panels import panels
+from support.waiting import eventually
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana import dashboard_model
 from triton_exporter.catalogue import own
@@ -121,7 +122,9 @@ def _scrape_cpu(session: requests.Session, folder: Path, *pages: str) -> list[fl
             }
             place = folder / str(len(urls))
             urls.append(stack.enter_context(prometheus(place, {"scrape_configs": [job]})))
-        time.sleep(10)
+        eventually(
+            lambda: all(_INTERVALS in fetch(session, f"{url}/metrics") for url in urls), "not scraped twice"
+        )
         before = [_cpu_and_scrapes(session, url) for url in urls]
         time.sleep(30)
         after = [_cpu_and_scrapes(session, url) for url in urls]
@@ -129,6 +132,9 @@ def _scrape_cpu(session: requests.Session, folder: Path, *pages: str) -> list[fl
         1000 * (used - used_before) / (scrapes - scrapes_before)
         for (used, scrapes), (used_before, scrapes_before) in zip(after, before, strict=True)
     ]
+
+
+_INTERVALS = b"prometheus_target_interval_length_seconds_count{"
 
 
 def _cpu_and_scrapes(session: requests.Session, url: str) -> tuple[float, float]:
