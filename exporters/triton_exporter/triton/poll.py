@@ -322,8 +322,10 @@ requests show sooner."""
 AGAIN_SECONDS = 15.0
 """A known configuration is not read again sooner, nor is a version asked again that was ready."""
 
-STATISTICS_SECONDS = 5.0
-"""The statistics are not asked for again sooner: those of 1,000 models are half a megabyte."""
+RESTING_SECONDS = 60.0
+RESTING_STATISTICS_SECONDS = 5.0
+"""Statistics that have been the same for a minute are asked for less often. Those that move are read in each poll: advice
+compares them with the counters of the same moment."""
 
 
 @dataclass
@@ -453,6 +455,7 @@ class ApiPoller:
     _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _index_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=2), init=False)
     _next_statistics: float = field(default=0.0, init=False)
+    _statistics_moved_at: float = field(default=0.0, init=False)
     _version: str = field(default="", init=False)
     _health: tuple[bool, int] = field(default=(False, 0), init=False)
     """Of the last poll: whether the server was ready, and the status of the answer whether it is live."""
@@ -594,20 +597,24 @@ class ApiPoller:
         return self._last_index[1]
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:
-        """Return statistics, asked for at most a thirtieth of the time."""
+        """Return statistics, asked for at most a thirtieth of the time: 1,000 models are half a megabyte."""
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
             self._last_statistics = self._requests.parsed(
                 "statistics", lambda: self.client.get(STATISTICS_PATH), self._parse_statistics
             )
             ended = time.monotonic()
-            self._next_statistics = ended + max(STATISTICS_SECONDS, 30 * (ended - started))
+            rests = ended - self._statistics_moved_at > RESTING_SECONDS
+            self._next_statistics = ended + max(
+                RESTING_STATISTICS_SECONDS if rests else 0.0, 30 * (ended - started)
+            )
         return self._last_statistics
 
     def _parse_statistics(self, body: bytes) -> tuple[ModelStatistics, ...]:
         """Return the statistics; those with the same bytes as the last are not parsed again: nothing has moved."""
         if body != self._read_statistics[0]:
             self._read_statistics = body, parse_statistics(body)
+            self._statistics_moved_at = time.monotonic()
         return self._read_statistics[1]
 
 

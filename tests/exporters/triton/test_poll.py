@@ -164,6 +164,22 @@ def test_answers_that_are_as_before_are_the_same_objects() -> None:
     assert 2 == third.statistics[0].executions
 
 
+@pytest.mark.parametrize(("resting", "times"), [(60.0, 2), (0.0, 1)])
+def test_only_statistics_that_rest_are_asked_for_less_often(
+    resting: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice compares statistics that move with the counters of the same moment: each poll has new ones."""
+    monkeypatch.setattr(poll, "RESTING_SECONDS", resting)
+    statistics = body(b'{"model_stats":[{"name":"a","version":"1"}]}')
+    with faulty({"/v2/repository/index": index("a"), "/v2/models/stats": statistics}) as target:
+        polling = poller(target.url)
+        polling.poll()
+        time.sleep(1.0)
+        polling.poll()
+
+        assert times == asked(target).count("/v2/models/stats")
+
+
 def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:
     """Statistics that took long are cached for a while; those from before the model's load do not contain it."""
 
