@@ -147,7 +147,7 @@ class ChannelMove:
 
 @dataclass(frozen=True)
 class Escalator:
-    """Escalates pages that nobody acknowledged or silenced: once, and again if an acknowledgement is removed."""
+    """Escalates pages that go on and nobody has: once, and again if an acknowledgement is removed."""
 
     store: Store
     escalation: Escalation
@@ -171,7 +171,10 @@ class Escalator:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
         nobody_since = max(incident.opened_at, incident.released_at or 0.0)
         return (
-            waits and incident.severity == "critical" and now - nobody_since >= self.escalation.after_seconds
+            waits
+            and incident.severity == "critical"
+            and now - nobody_since >= self.escalation.after_seconds
+            and not incident.pages_are_over
         )
 
     def _mark(self, now: float, before: Incident) -> ChangedIncident:

@@ -12,7 +12,8 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver import messages
-from triton_alerts.bridge.deliver.worker import DeliveryOptions
+from triton_alerts.bridge.deliver.messages import Style
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.evidence.facts import Enricher
 from triton_alerts.bridge.incidents.incident import (
     EXPLAINED_BY_LOAD_FAILURE,
@@ -25,6 +26,7 @@ from triton_alerts.bridge.incidents.incident import (
     SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.service import Escalator
 from triton_alerts.catalogue import ALERTS
 from triton_slo.indicators import Readiness
 
@@ -56,6 +58,7 @@ SLOW = BURN | {"severity": "warning", "tier": "ticket_slow", "urgency": "4"}
 SERVER = {"alertname": "TritonServerNotReady", "severity": "warning", "instance": "triton-0:9401"}
 SERVER_DOWN = SERVER | {"alertname": "TritonServerDown"}
 QUEUE = BURN | {"alertname": "TritonQueueBudgetBurn", "slo": "queue", "indicator": "queue"}
+ERRORS = BURN | {"alertname": "TritonErrorsBudgetBurn", "slo": "errors", "indicator": "errors"}
 ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
 
 
@@ -212,6 +215,20 @@ def test_tiers_of_one_objective_are_one_line(bridge: Bridge) -> None:
     ]
 
 
+def test_a_slower_tier_that_outlives_the_faster_is_no_new_page(bridge: Bridge) -> None:
+    """They began together; Alertmanager reports the slower one when the faster ends, minutes after the fault."""
+    page_slow = BURN | {"tier": "page_slow", "urgency": "2"}
+    bridge.fire(BURN)
+    bridge.clock.now += 600
+    bridge.fire(page_slow, ended=(BURN,), start=-600)
+    bridge.clock.now += 60
+    bridge.fire(SLOW, ended=(page_slow,), start=-660)
+    bridge.clock.now += 600
+    bridge.fire(BURN)
+
+    assert ["fired", "resolved", "raised"] == bridge.kinds(1)
+
+
 def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) -> None:
     """The alert was inhibited while it fired; a message that it fired and ended would help nobody at night."""
     bridge.fire(DOWN)
@@ -292,6 +309,39 @@ def test_a_worse_alert_that_joins_takes_over_the_message(bridge: Bridge) -> None
     assert "🔴 about TritonReadinessBudgetBurn" in joined
     assert all(f"🔴 {dead}" in text and queue not in text for text in (root.shown, escalated))
     assert "Add." not in root.shown
+
+
+@pytest.mark.parametrize(
+    ("alerts", "known", "escalated"),
+    [
+        ((QUEUE,), {}, True),
+        ((QUEUE,), {"over": ""}, True),
+        ((QUEUE,), {"over": "now 0 %"}, False),
+        ((QUEUE,), {"over": "now 0 %", "prometheus_silent_since": 1.0}, True),
+        ((QUEUE, ERRORS), {"over": "now 0 %", "calm": ("queue",)}, True),
+        ((QUEUE, ERRORS), {"over": "now 0 %", "calm": ("errors", "queue")}, False),
+        ((LOAD, BURN), {"over": "ready again", "servers_not_ready": 0}, False),
+        ((LOAD, BURN), {"over": "ready again", "servers_not_ready": 1}, True),
+    ],
+)
+def test_a_page_is_escalated_unless_it_is_known_to_be_over(
+    bridge: Bridge, alerts: tuple[dict[str, str], ...], known: dict[str, Any], escalated: bool
+) -> None:
+    """Its alert fires on for minutes after the fault: nobody is called for that."""
+    bridge.fire(*alerts)
+    bridge.clock.now += 900
+    evidence = Evidence(at=bridge.clock(), **known)
+    bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
+    Escalator(bridge.store, Escalation(900), lambda _: CHANNEL, lambda: None)(bridge.clock())
+
+    assert escalated == (bridge.incident().escalated_at is not None)
+
+
+def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() -> None:
+    """The same 37 % stood for 13 minutes beside a title that went from 53 to 93 %."""
+    shown = str(messages.root(_incident(QUEUE, ERRORS, LOAD | {"model": "broken"}), Style(), 200.0).blocks)
+
+    assert r"*Also firing*\nbroken: objective queue (page)\nbroken: objective errors (page)" in shown
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
@@ -387,10 +437,9 @@ def test_the_end_of_an_alert_waits_for_what_is_known_after_it(bridge: Bridge, en
 @pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])
 def test_a_page_that_nothing_serves_leads_no_more_once_all_servers_do(not_ready: int, leads: str) -> None:
     """It fires on until its window is empty, while requests fail for another reason."""
-    errors = BURN | {"alertname": "TritonErrorsBudgetBurn", "slo": "errors", "indicator": "errors"}
     readiness = BURN | {"alertname": Readiness.burn_alert, "slo": "readiness", "indicator": "readiness"}
 
-    incident = _incident(errors, readiness, evidence=Evidence(at=100.0, servers_not_ready=not_ready))
+    incident = _incident(ERRORS, readiness, evidence=Evidence(at=100.0, servers_not_ready=not_ready))
 
     assert leads == incident.lead.name
 

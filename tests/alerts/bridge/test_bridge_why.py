@@ -319,11 +319,11 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
     ("requests", "present"), [(8, "now 0 % (0 of 2,400 in 5 min)"), (0, "no requests in the last 5 min")]
 )
 def test_a_title_says_that_the_fault_is_over(tmp_path: Path, requests: float, present: str) -> None:
-    """The alert looks back for hours: what failed then is past, and the title has the rate of the last minutes."""
+    """The alert looks back for hours: the title has what failed in all while it lasted, and the rate of the last minutes."""
     now = time.time() // STEP * STEP
     times = [now - 2 * HOURS + at for at in range(0, int(2 * HOURS) + 300, STEP)]
     own = group_labels("errors", "ranker", "3")
-    over = now - 900
+    over = now - 360
     series = [
         *recorded_group(own, times, target=0.99, since=times[0], burn=0.0 if requests else None),
         *recorded_group(
@@ -332,20 +332,24 @@ def test_a_title_says_that_the_fault_is_over(tmp_path: Path, requests: float, pr
             events=(lambda at: 0.4 if at < over else 0.0, lambda at: 8 if at < over else requests),
         ),
     ]
-    incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
-    lead = incident.members["a"].model_copy(
-        update={"annotations": {"summary": "ranker version 3: 1.7% of requests failed in the last 6h"}}
-    )
-    incident = incident.model_copy(update={"members": {"a": lead}})
-    seen = "ranker: 5 % of requests fail (120 of 2,400 in 5 min), target 1 %"
+    labels = {"slo": "errors", "indicator": "errors", "model": "ranker", "version": "3"}
+    incident = about(now, **labels, tier="page_fast", severity="critical")
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         ask = from_prometheus(Prometheus(Access(url)))
-        first = ask(incident)
-        known = ask(incident.model_copy(update={"evidence": Evidence(title=seen, at=now)}))
-        again = ask(incident.model_copy(update={"evidence": Evidence(title=known.title, at=now)}))
+        known = ask(incident)
+        during = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+        # The next time, of an incident that is said to be longer: what is over is counted no more.
+        longer = during.model_copy(update={"earliest": now - HOURS})
+        again = during.model_copy(update={"evidence": Evidence.of(ask(longer), now)})
+        closed = ask(incident.model_copy(update={"closed_at": now}))
 
-    assert f"ranker version 3: 1.7% of requests failed in the last 6h; {present}" == first.title
-    assert f"ranker: 5 % of requests failed, target 1 %; {present}" == known.title == again.title
+    began = (now - 660) // 60 * 60
+    times_of_day = f"{datetime.fromtimestamp(began, UTC):%H:%M} to [0-9:]{{5}} UTC"
+    failed = f"ranker: {0.4 * (over - STEP - began):.0f} of [0-9,]+ requests failed, {times_of_day}"
+    assert re.fullmatch(f"🔴 {failed}; {re.escape(present)}", headline(during))
+    assert headline(during) == headline(again)
+    assert re.fullmatch(failed, closed.title or "")
+    assert bool(requests) == during.pages_are_over
 
 
 def test_an_incident_began_when_the_condition_did_not_when_its_alert_fired(tmp_path: Path) -> None:

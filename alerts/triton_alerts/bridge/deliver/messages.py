@@ -45,7 +45,7 @@ from triton_alerts.bridge.text import (
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.names import ALERTS, GROUPING, SLO
+from triton_slo.names import ALERTS, GROUPING, SLO, TIER
 
 Block = dict[str, Any]
 
@@ -181,7 +181,7 @@ def headline(incident: Incident, *, state: bool = True) -> str:
     title = title_of(incident)
     if reason := causes.brief(incident, lead):
         title += f": {reason}"
-    if over := incident.source_facts.over:
+    if incident.open and (over := incident.source_facts.over):
         title += f"; {over}"
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
@@ -309,6 +309,13 @@ def title_of(incident: Incident) -> str:
 
 def summary_of(member: Member) -> str:
     return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
+
+
+def _beside(member: Member) -> str:
+    """Name an alert beside the lead; the summary of a burn alert has the numbers of when it was reported."""
+    if TIER not in member.labels:
+        return summary_of(member)
+    return f"{thing_of(member)}: objective {member.labels.get(SLO)} ({WORD[member.severity]})"
 
 
 def thing_of(member: Member) -> str:
@@ -457,8 +464,8 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))] if exact else []
-    others = dict.fromkeys(summary_of(member) for member in incident.firing if member is not incident.lead)
-    others.pop(summary_of(incident.lead), None)
+    others = dict.fromkeys(_beside(member) for member in incident.firing)
+    others.pop(_beside(incident.lead), None)
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     if ended := _ended(incident):
@@ -487,7 +494,7 @@ def _ended(incident: Incident) -> list[str]:
     firing = {identity(member) for member in incident.firing}
     ended = [member for member in incident.members.values() if identity(member) not in firing]
     lines = [
-        f"{prose(summary_of(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
+        f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
     ]
     return list(dict.fromkeys(lines))

@@ -137,8 +137,6 @@ def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
         if silent_since is not None:
             silent_since = before.evidence.prometheus_silent_since or silent_since
         known = before.source_facts.and_newer(evidence)
-        if not before.open:  # it says what was wrong
-            known = known.model_copy(update={"title": before.source_facts.title})
         evidence = Evidence.of(known, evidence.at, silent_since, evidence.about)
     return before.model_copy(update={"evidence": evidence}), ()
 
@@ -288,11 +286,19 @@ def objective_budget(prometheus: Prometheus) -> Source:
         member = incident.burning
         if member is None:
             return known
-        return known.and_newer(
-            _budget_facts(prometheus, member, incident.source_facts.title or "")
-        ).and_newer(_not_ready(prometheus, member))
+        known = known.and_newer(_budget_facts(prometheus, incident, member))
+        if incident.open:  # else the title says what was wrong, not what is ready now
+            known = known.and_newer(_not_ready(prometheus, member))
+        known = known.and_newer(SourceFacts(calm=_calm(prometheus, member)))
+        return known if member is incident.lead else known.model_copy(update={"over": None})
 
     return ask
+
+
+def _calm(prometheus: Prometheus, member: Member) -> tuple[str, ...]:
+    """Return the objectives that the member's model holds in the last minutes, in all of its groups."""
+    burns = prometheus.instant(f"max by ({names.SLO}) ({burn_now(matchers_of(member, 'model'))})")
+    return tuple(sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1)
 
 
 def _began(prometheus: Prometheus, incident: Incident) -> float | None:
@@ -304,7 +310,7 @@ def _began(prometheus: Prometheus, incident: Incident) -> float | None:
     return found[0].value if found else None
 
 
-def _budget_facts(prometheus: Prometheus, member: Member, title_before: str) -> SourceFacts:
+def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
 
@@ -317,33 +323,41 @@ def _budget_facts(prometheus: Prometheus, member: Member, title_before: str) -> 
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    age, title = _age(prometheus, where), None
+    recorded = next(iter(prometheus.instant(f"min({since_query(where)})")), None)
+    age = recorded.at - recorded.value if recorded is not None else 0.0
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
-    counted = None if indicator.counts_time else _failed_now(prometheus, where)
+    counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
     failed, total = counted or (0, 0)
-    was = _past_title(member, indicator, threshold, title_before)
-    if counted and not total and age >= _NOW_SECONDS:
-        title = f"{was}; no requests in the last 5 min"
+    # That nobody asks does not mean that it is over.
+    idle = bool(counted) and not total and age >= _NOW_SECONDS
+    title: str | None = None
+    over: str | None = "" if idle else None
+    thing = member.labels.get("model") or member.labels.get(names.SLO)
+    limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO)
+    estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
+    about = "about " if counted and value(f"max({names.SLI_SOURCE}{estimating})") else ""
     if burn is not None:
         if total and target is not None:  # of one moment: what was recorded may be of another
             burn = failed / total / error_budget(target)
         words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
         if total:
-            estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
-            about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
             seconds = min(age, _NOW_SECONDS)
-            model, share = member.labels.get("model"), failed / total
+            share = failed / total
             counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
             time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-            if model and target is not None and share > error_budget(target):
-                what = _failing(member, indicator, threshold)
+            if target is not None and share > error_budget(target):
+                over = ""
                 title = (
-                    f"{model}: {about}{_percent(share)} of {what} ({counts} in {time}), "
-                    f"target {_percent(error_budget(target))}"
+                    f"{thing}: {about}{_percent(share)} of {indicator.failing_words.format(limit)} "
+                    f"({counts} in {time}), target {_percent(error_budget(target))}"
                 )
-            else:
-                title = f"{was}; now {about}{_percent(share)} ({counts} in {time})"
+            elif target is not None:
+                over = f"now {about}{_percent(share)} ({counts} in {time})"
         facts.append((BURN_RATE, words))
+    if recorded is not None and counted and (over or idle or not incident.open):
+        words = indicator.failed_words.format(limit)
+        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, recorded.at)
+        title += _IDLE if idle and incident.open else ""
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
         words = not_known_yet(age, days)
@@ -358,33 +372,35 @@ def _budget_facts(prometheus: Prometheus, member: Member, title_before: str) -> 
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     split = [(cause, share) for cause, share in named if share >= 0.01]
     if not split:
-        return SourceFacts(facts=tuple(facts), title=title)
+        return SourceFacts(facts=tuple(facts), title=title, over=over)
     parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
-    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step, title=title)
-
-
-def _failing(
-    member: Member, indicator: type[Indicator], threshold: float | None, *, past: bool = False
-) -> str:
-    words = indicator.failed_words if past else indicator.failing_words
-    return words.format(_time(threshold) if threshold is not None else member.labels.get(names.SLO))
+    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step, title=title, over=over)
 
 
 def _past_title(
-    member: Member, indicator: type[Indicator], threshold: float | None, title_before: str
+    prometheus: Prometheus, incident: Incident, member: Member, thing: str, failed: str, now: float
 ) -> str:
-    """Return what was wrong: the last title of this objective without its counts, else what the alert says."""
-    before, _, _ = title_before.partition(";")
-    fail, failed = (_failing(member, indicator, threshold, past=past) for past in (False, True))
-    if before.startswith(f"{member.labels.get('model')}: ") and (fail in before or failed in before):
-        return re.sub(r" \([^)]*\)", "", before).replace(failed, fail).replace(fail, failed)
-    return member.annotations.get("summary") or member.name
+    """Return how many events failed while it lasted, else what the alert says; once it is over, that stays."""
+    before, title = incident.source_facts, incident.source_facts.title or ""
+    if title and (before.over or title.endswith(_IDLE)):
+        return title.removesuffix(_IDLE)
+    # A fault is some seconds old when the condition of its alert becomes true; the last minutes are without it.
+    start = (incident.since - 60) // 60 * 60
+    end = max(now - _NOW_SECONDS, start + 60) // 1
+    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
+    errors, total = _failed(prometheus, where, end - start, end) or (0, 0)
+    if not errors or names.TIER not in member.labels:
+        return member.annotations.get("summary") or member.name
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (start, end))
+    day = "" if first.date() == last.date() else "%d %b "
+    return f"{thing}{errors:,.0f} of {total:,.0f} {failed}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
 
 
 _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
+_IDLE = "; no requests in the last 5 min"
 
 
 def _percent(share: float) -> str:
@@ -422,7 +438,7 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
     now = max(bad, key=lambda sample: sample.value, default=None)
     step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
-    return SourceFacts(title=title, first_step=step)
+    return SourceFacts(title=title, first_step=step, over="")
 
 
 def _beside_a_dead_server(prometheus: Prometheus, member: Member) -> SourceFacts:
@@ -458,14 +474,18 @@ def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
     return SourceFacts(title=title if about_this else None, first_step=step)
 
 
-def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int] | None:
-    """Return how many events of the last minutes failed, and all; of several groups, where most did.
+def _failed(
+    prometheus: Prometheus, where: Matchers, seconds: float, end: float | None = None
+) -> tuple[int, int] | None:
+    """Return how many events failed in so many seconds up to `end` (now), and all; of several groups, where most did.
 
     None where they are not counted.
     """
     counter = f"{names.COUNTER}{where}"
     # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
-    grown = prometheus.instant(f"({counter} - {counter} offset 5m >= 0) or increase({counter}[5m])")
+    grown = prometheus.instant(
+        f"({counter} - {counter} offset {seconds:.0f}s >= 0) or increase({counter}[{seconds:.0f}s])", end
+    )
     counts: dict[names.GroupLabels, dict[str, int]] = {}
     for sample in grown:
         group = counts.setdefault(names.group_of(sample.labels), {})
@@ -474,12 +494,6 @@ def _failed_now(prometheus: Prometheus, where: Matchers) -> tuple[int, int] | No
         ((each.get(names.ERROR, 0), each.get(names.TOTAL, 0)) for each in counts.values()),
         default=None,
     )
-
-
-def _age(prometheus: Prometheus, where: Matchers) -> float:
-    """Return for how many seconds a group is recorded."""
-    began = prometheus.instant(f"min({since_query(where)})")
-    return began[0].at - began[0].value if began else 0.0
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:

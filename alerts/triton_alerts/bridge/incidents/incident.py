@@ -200,6 +200,8 @@ class SourceFacts(BaseModel, frozen=True):
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
     began: float | None = None
     """Time at which the condition of the first alert became true: an alert fires only after its `for`."""
+    calm: tuple[str, ...] | None = None
+    """Objectives of the model that hold their target in the last minutes; None: not known."""
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
         """Return all that is known; of what both know, the newer."""
@@ -215,6 +217,7 @@ class SourceFacts(BaseModel, frozen=True):
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
             began=min((at for at in (self.began, newer.began) if at is not None), default=None),
+            calm=self.calm if newer.calm is None else newer.calm,
         )
 
 
@@ -318,6 +321,20 @@ class Incident(BaseModel, frozen=True):
     def silenced(self) -> bool:
         """True if a silence made by this bridge covers everything that fires."""
         return self.silence is not None and all(map(self.silence.covers, self.firing))
+
+    @property
+    def pages_are_over(self) -> bool:
+        """True if it is known that the faults of the pages that fire are over: their alerts only look back."""
+        facts = self.source_facts
+        if self.evidence is None or self.evidence.prometheus_silent_since is not None:
+            return False
+        return all(
+            (member is self.lead and facts.over)
+            or (member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0)
+            or member.labels.get(SLO) in (facts.calm or ())
+            for member in self.firing
+            if member.severity == SEVERITIES[0]
+        )
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:

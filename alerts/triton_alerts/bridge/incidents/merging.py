@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_alerts.bridge.incidents.incident import (
@@ -28,7 +28,7 @@ SUMMARIES_PER_EVENT = 3
 """Different summaries an event repeats."""
 
 _UNSEEN = "ended; it was not reported while it fired"
-_SIBLING = "a more urgent alert of the same objective fires"
+_SIBLING = "another alert of the same objective fires, or one that is more urgent did meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +177,16 @@ def _merge_into(
     firing = [member for member in members.values() if member.firing]
     changes = {"members": members, "closed_at": None if firing else now}
     merged = _with_unseen(current, unseen).model_copy(update=changes)
-    siblings = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
-    if firing:
-        siblings += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
+    known: Iterable[Member] = firing if becomes_more_urgent(current, merged, now) else members.values()
+    siblings = [member for member in fired if _is_old_news(member, known)]
+    siblings += [
+        member
+        for member in resolved
+        if any(
+            _is_tier_beside(member, each) and _SEVERITY_RANK[each.severity] <= _SEVERITY_RANK[member.severity]
+            for each in firing
+        )
+    ]
     unreported = [(alert, _UNSEEN) for alert in unseen.values()]
     unreported += [(member, _SIBLING) for member in siblings]
     fired, resolved = ([member for member in some if member not in siblings] for some in (fired, resolved))
@@ -196,13 +203,25 @@ def _with_unseen(incident: Incident, unseen: Mapping[str, Member]) -> Incident:
     return incident.model_copy(update={"starts_of_unseen": {**incident.starts_of_unseen, **starts}})
 
 
-def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool) -> bool:
-    """Return whether another tier of the same objective fires."""
-    return TIER in member.labels and any(
-        other is not member
+def _is_old_news(member: Member, others: Iterable[Member]) -> bool:
+    """Return whether a more urgent tier of the objective fires, or ended after this one began.
+
+    Alertmanager reports a slower tier when the faster one, which inhibited it, ends: the end of a fault, and no new one.
+    """
+    return any(
+        _is_tier_beside(member, other)
+        and _urgency_rank(other) < _urgency_rank(member)
+        and (other.firing or (other.ends_at or 0.0) >= member.starts_at)
+        for other in others
+    )
+
+
+def _is_tier_beside(member: Member, other: Member) -> bool:
+    """Return whether these are two tiers of one objective."""
+    return (
+        TIER in member.labels
+        and other is not member
         and all(other.labels.get(name) == member.labels.get(name) for name in ("alertname", SLO, *GROUPING))
-        and (not more_urgent or _urgency_rank(other) < _urgency_rank(member))
-        for other in firing
     )
 
 
