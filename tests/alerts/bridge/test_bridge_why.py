@@ -316,14 +316,21 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("requests", "present"), [(8, "now 0 % (0 of 2,400 in 5 min)"), (0, "no requests in the last 5 min")]
+    ("ended", "requests", "present"),
+    [
+        (360, 8, "now 0 % (0 of 2,400 in 5 min)"),
+        (180, 8, "now 0 % (0 of 960 in 2 min)"),
+        (360, 0, "no requests in the last 5 min"),
+    ],
 )
-def test_a_title_says_that_the_fault_is_over(tmp_path: Path, requests: float, present: str) -> None:
+def test_a_title_says_that_the_fault_is_over(
+    tmp_path: Path, ended: float, requests: float, present: str
+) -> None:
     """The alert looks back for hours: the title has what failed in all while it lasted, and the rate of the last minutes."""
     now = time.time() // STEP * STEP
     times = [now - 2 * HOURS + at for at in range(0, int(2 * HOURS) + 300, STEP)]
     own = group_labels("errors", "ranker", "3")
-    over = now - 360
+    over = now - ended
     series = [
         *recorded_group(own, times, target=0.99, since=times[0], burn=0.0 if requests else None),
         *recorded_group(

@@ -327,6 +327,11 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     age = recorded.at - recorded.value if recorded is not None else 0.0
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
     counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
+    seconds = min(age, _NOW_SECONDS)
+    if counted and target is not None:
+        calm = _failed(prometheus, where, _CALM_SECONDS)
+        if calm and _is_calm(calm, counted, error_budget(target), was_over=bool(incident.source_facts.over)):
+            counted, seconds = calm, _CALM_SECONDS
     failed, total = counted or (0, 0)
     # That nobody asks does not mean that it is over.
     idle = bool(counted) and not total and age >= _NOW_SECONDS
@@ -341,7 +346,6 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
             burn = failed / total / error_budget(target)
         words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
         if total:
-            seconds = min(age, _NOW_SECONDS)
             share = failed / total
             counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
             time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
@@ -356,7 +360,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
         facts.append((BURN_RATE, words))
     if recorded is not None and counted and (over or idle or not incident.open):
         words = indicator.failed_words.format(limit)
-        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, recorded.at)
+        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, recorded.at - seconds)
         title += _IDLE if idle and incident.open else ""
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
@@ -380,15 +384,15 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
 
 
 def _past_title(
-    prometheus: Prometheus, incident: Incident, member: Member, thing: str, failed: str, now: float
+    prometheus: Prometheus, incident: Incident, member: Member, thing: str, failed: str, until: float
 ) -> str:
     """Return how many events failed while it lasted, else what the alert says; once it is over, that stays."""
     before, title = incident.source_facts, incident.source_facts.title or ""
     if title and (before.over or title.endswith(_IDLE)):
         return title.removesuffix(_IDLE)
-    # A fault is some seconds old when the condition of its alert becomes true; the last minutes are without it.
+    # A fault is some seconds old when the condition of its alert becomes true.
     start = (incident.since - 60) // 60 * 60
-    end = max(now - _NOW_SECONDS, start + 60) // 1
+    end = max(until, start + 60) // 1
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     errors, total = _failed(prometheus, where, end - start, end) or (0, 0)
     if not errors or names.TIER not in member.labels:
@@ -398,8 +402,23 @@ def _past_title(
     return f"{thing}{errors:,.0f} of {total:,.0f} {failed}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
 
 
+def _is_calm(calm: tuple[int, int], counted: tuple[int, int], budget: float, *, was_over: bool) -> bool:
+    """Return whether the last two of the five minutes hold the target, and the five do not: it is over.
+
+    Where too few events come to tell it from chance, it is not, unless it was over before.
+    """
+    (failed_then, then), (failed, total) = calm, counted
+    if not then or failed_then > budget * then or failed <= budget * total:
+        return False
+    return was_over or then * failed / total >= _EXPECTED_FAILURES
+
+
 _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
+_CALM_SECONDS = 120.0
+"""The end of that window: a fault is over before its last failure is five minutes old."""
+_EXPECTED_FAILURES = 5
+"""Failures at the pace of the five minutes, of which it is no chance that none comes in the last two."""
 _IDLE = "; no requests in the last 5 min"
 
 
