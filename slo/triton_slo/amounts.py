@@ -23,9 +23,20 @@ def not_known_yet(recorded_seconds: float | None, days: float | None) -> str:
     return f"not known yet: {in_words(recorded_seconds)} of data, of {days:.3g}d"
 
 
+def digits(value: float, most: int = 2) -> str:
+    """Return a number in so many significant digits, a large one in all of its own, never as 1e+02: 0.46, 12, 1234."""
+    text = f"{value:.{most}g}"
+    return f"{value:.0f}" if "e+" in text else text
+
+
+def percent(share: float) -> str:
+    """Return a share in two digits: 4.1 %, 12 %, 0.1 %."""
+    return f"{digits(100 * share)} %"
+
+
 def burn_rate(times: float) -> str:
     """Return how many times the allowed rate a budget burns at: 0.56x, 14.4x, 1000x."""
-    return f"{times:.0f}x" if times >= 100 else f"{times:.3g}x"
+    return f"{digits(times, 3)}x"
 
 
 def budget_left(share: float) -> str:

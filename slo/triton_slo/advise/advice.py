@@ -14,7 +14,7 @@ from triton_exporter.common.duration import time_text
 from triton_slo.advise.fit import Fit, UnfitError, fit
 from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.simulate import Outcome, Service, Setting, simulate
-from triton_slo.amounts import ratio
+from triton_slo.amounts import digits, ratio
 
 ROOM = 1.5
 """Least headroom with which no change is needed."""
@@ -187,11 +187,11 @@ def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: 
     if now.setting(fitted.rows).delay:
         told += f"the batcher delays them by up to {1000 * now.delay:g} ms"
     elif fitted.burst > 1.05:
-        told += f"they come {fitted.burst:.2g} at a time, and wait for each other"
+        told += f"they come {digits(fitted.burst)} at a time, and wait for each other"
     else:
         took = 1000 * (service.seconds(1) + fitted.overhead)
         told += (
-            f"one alone takes {took:.3g} ms on average (cv2 {service.cv2:.2f}); no setting helps, only a faster "
+            f"one alone takes {digits(took, 3)} ms on average (cv2 {service.cv2:.2f}); no setting helps, only a faster "
             "model or a longer threshold"
         )
     return "too_slow", told

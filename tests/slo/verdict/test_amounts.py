@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triton_exporter.common.moments import local_text, rfc3339, utc_text
-from triton_slo.amounts import budget_left, burn_rate
+from triton_slo.amounts import budget_left, burn_rate, digits, percent
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,16 @@ def test_a_budget_is_what_is_left_or_how_often_it_is_spent(share: float, words: 
 def test_a_burn_rate_is_times_the_allowed_rate(times: float, words: str) -> None:
     """Never in powers of ten."""
     assert words == burn_rate(times)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.0, "0 %"), (0.001, "0.1 %"), (0.0346, "3.5 %"), (0.994, "99 %"), (0.997, "100 %"), (1.0, "100 %")],
+)
+def test_a_share_is_in_two_digits(share: float, words: str) -> None:
+    """99.7 % was written as 1e+02 %."""
+    assert words == percent(share)
+    assert ["1234", "1.23"] == [digits(1234.4, 3), digits(1.2344, 3)]
 
 
 @pytest.mark.parametrize(

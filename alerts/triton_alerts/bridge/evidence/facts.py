@@ -43,7 +43,15 @@ from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo import names
-from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, budget_left, cause_words, not_known_yet
+from triton_slo.amounts import (
+    LEAST_RECORDED,
+    WHOLE_PERIOD,
+    budget_left,
+    cause_words,
+    digits,
+    not_known_yet,
+    percent,
+)
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Errors, Indicator, Readiness, indicator_class
 from triton_slo.problem_words import count
@@ -344,7 +352,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     if burn is not None:
         if total and target is not None:  # of one moment: what was recorded may be of another
             burn = failed / total / error_budget(target)
-        words = f"{burn:.0f}x the allowed rate" if burn >= 100 else f"{burn:.2g}x the allowed rate"
+        words = f"{digits(burn)}x the allowed rate"
         if total:
             share = failed / total
             counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
@@ -352,11 +360,11 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
             if target is not None and share > error_budget(target):
                 over = ""
                 title = (
-                    f"{thing}: {about}{_percent(share)} of {indicator.failing_words.format(limit)} "
-                    f"({counts} in {time}), target {_percent(error_budget(target))}"
+                    f"{thing}: {about}{percent(share)} of {indicator.failing_words.format(limit)} "
+                    f"({counts} in {time}), target {percent(error_budget(target))}"
                 )
             elif target is not None:
-                over = f"now {about}{_percent(share)} ({counts} in {time})"
+                over = f"now {about}{percent(share)} ({counts} in {time})"
         facts.append((BURN_RATE, words))
     if recorded is not None and counted and (over or idle or not incident.open):
         words = indicator.failed_words.format(limit)
@@ -420,11 +428,6 @@ _CALM_SECONDS = 120.0
 _EXPECTED_FAILURES = 5
 """Failures at the pace of the five minutes, of which it is no chance that none comes in the last two."""
 _IDLE = "; no requests in the last 5 min"
-
-
-def _percent(share: float) -> str:
-    """Return a share with two digits: 4.1 %, 12 %, 0.1 %."""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _time(seconds: float) -> str:
