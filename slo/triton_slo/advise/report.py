@@ -14,9 +14,11 @@ from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Play, Range, apply
 from triton_slo.advise.fit import LARGE_Z, Fit, play
 from triton_slo.advise.measured import Configuration, Measured, total
-from triton_slo.amounts import ratio
+from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
+_FAR = 3.0
+"""A measured wait so many times the modelled one, or the other way round, is called unfit, whatever chance allows."""
 ENOUGH = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
@@ -50,13 +52,15 @@ def text(advice: Advice) -> str:
     on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
     lines += row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
     if advice.breaks is not None and advice.headroom is not None:
-        lines += row("breaks", f"{_at(advice.breaks)}; headroom {_span(advice.headroom)}")
+        lines += row(
+            "breaks", f"{_at(advice.breaks)}; headroom {_span(advice.headroom, ' times this traffic')}"
+        )
     lines += row("assumes", _assumes(fit))
     dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
     lines += row(
         "fit",
         f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled "
-        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}",
+        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}{_unfit(fit, promise.threshold)}",
     )
     if advice.asked is not None:
         lines += row("asked", _change(advice.asked))
@@ -82,6 +86,17 @@ def row(word: str, told: str) -> list[str]:
     )
 
 
+def _unfit(fit: Fit, threshold: float) -> str:
+    """Return a warning where the measured wait is another than the modelled one, though it may be by chance."""
+    low, high = sorted((fit.wait, fit.modelled_wait))
+    if high <= _FAR * low or high - low <= 0.1 * threshold:
+        return ""
+    times = digits(high / max(low, 1e-6))
+    longer = f"wait {times} times as long as" if fit.wait == high else f"wait 1/{times} of what is"
+    queue = ", as a queue that grows does" if fit.wait == high and fit.utilization > 0.95 else ""
+    return f"; does not fit: requests {longer} modelled{queue}"
+
+
 def _at(breaks: Range) -> str:
     return f"at {_span(breaks, ' requests/s')}" if breaks.most else "at any traffic"
 
@@ -95,7 +110,7 @@ def _span(span: Range, unit: str = "") -> str:
 
 def rate(requests: float | None) -> str:
     """Return a rate in three digits."""
-    return "-" if requests is None else f"{requests:.0f}" if requests >= 100 else f"{requests:.3g}"
+    return "-" if requests is None else digits(requests, 3)
 
 
 def _assumes(fit: Fit) -> str:
@@ -103,7 +118,7 @@ def _assumes(fit: Fit) -> str:
     parts = [measured_text(service.fixed)] if service.fixed else []
     parts += [f"{measured_text(service.each)} a request"] if service.each else []
     tail = ", a tail that counters do not show" if service.cv2 > HEAVY_CV2 else ""
-    come = "one by one" if fit.burst < 1.05 else f"{fit.burst:.2g} at a time"
+    come = "one by one" if fit.burst < 1.05 else f"{digits(fit.burst)} at a time"
     took = f"an execution takes {' + '.join(parts)}, cv2 {service.cv2:.2f}{tail}"
     return f"{took}; requests come {come}, independently"
 

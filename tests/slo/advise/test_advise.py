@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from slo.advise.made import Made, poisson, series, varying
 from support.history import END, openmetrics, serve
+from triton_slo.advise import report
 from triton_slo.advise.measured import Configuration
 from tritonwatch.cli import main
 
@@ -55,6 +57,15 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert 0 == main([*prometheus, "--at", str(END), "--check", file, "--json"])
     [checked] = json.loads(capsys.readouterr().out)["checked"]
     assert checked["wait"] == pytest.approx(checked["predicted_wait"], rel=0.2)
+
+    # A fit of the present is called bad where its wait is another, whatever chance allows.
+    [advice] = report.read(file, Path(file).read_text()).advice
+    assert advice.fit is not None
+    assert "does not fit" not in report.text(advice)
+    grows = replace(advice.fit, wait=18.6, modelled_wait=0.23, utilization=1.0)
+    told = " ".join(report.text(replace(advice, fit=grows)).split())
+    assert "does not fit: requests wait 81 times as long as modelled, as a queue that grows does" in told
+    assert re.search(r"; headroom .* times this traffic", told)
 
     # A prediction that was wrong is called so: of executions half as long.
     saved = json.loads(Path(file).read_text())
