@@ -392,7 +392,8 @@ class Recorded(RequiredPrometheus):
 
 class Replay(PrometheusAccess):
     objectives: Annotated[Folder, Key("objectives")] = None
-    """folder of objectives (YAML) (default: the objectives that tritonwatch ships)"""
+    """folder of objectives (YAML) (default: those of the project file, else those that
+    tritonwatch ships)"""
     scrape_interval: Annotated[
         Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
     ] = 15.0
@@ -403,7 +404,8 @@ class Advised(RequiredPrometheus):
     """What advice is about."""
 
     objectives: Annotated[Folder, Key("objectives")] = None
-    """folder of objectives (YAML) (default: the objectives that tritonwatch ships)"""
+    """folder of objectives (YAML) (default: those of the project file, else those that
+    tritonwatch ships)"""
     scrape_interval: Annotated[
         Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
     ] = 15.0

@@ -134,8 +134,9 @@ def settled_by(row: GroupStatus, source: str) -> str:
     if row.threshold_seconds is None:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
+    requests = f"{needed:,} request{'s' if needed > 1 else ''}" if needed else "requests"
     traces = (
-        f"let Triton trace {f'{needed:,} requests' if needed else 'requests'} (exporter --otlp-listen; "
+        f"let Triton trace {requests} (exporter --otlp-listen; "
         "`tritonwatch doctor` gives Triton's flags and a rate)"
     )
     native = indicator_class(row.indicator).exact_with(time_text(row.threshold_seconds))

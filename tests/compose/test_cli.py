@@ -20,6 +20,10 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert f"usage: tritonwatch {verb}" in text
     assert "example: tritonwatch " in text
+    if "that tritonwatch ships" in " ".join(text.split()):
+        assert "(default: those of the project file, else those that tritonwatch ships)" in " ".join(
+            text.split()
+        )
 
 
 def test_help_loads_nothing_that_only_the_work_of_a_verb_needs() -> None:

@@ -295,5 +295,9 @@ _ALERTS: tuple[Column[Episode], ...] = (
         ),
         1,
     ),
-    Column("budget left then", lambda episode: budget_left(episode.budget_left), 2),
+    Column(
+        "budget left then",
+        lambda episode: "not known yet" if episode.budget_left is None else budget_left(episode.budget_left),
+        2,
+    ),
 )

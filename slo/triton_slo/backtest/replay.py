@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from triton_slo import rules
+from triton_slo.amounts import LEAST_RECORDED
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import Flags, History, Matrix
 from triton_slo.objective.exclusion import Span
@@ -33,7 +34,7 @@ class Episode:
     """One alert of one series from its first to its last moment of firing (Unix seconds).
 
     `ended` is None when it still fires where the history ends. `budget_left` is that of the objective when it began
-    to fire (1 unspent, negative overspent).
+    to fire (1 unspent, negative overspent); None where too little of its period is in the history.
     """
 
     key: tuple[str, str, str]
@@ -41,7 +42,7 @@ class Episode:
     severity: Severity
     started: float
     ended: float | None
-    budget_left: float
+    budget_left: float | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Replayed:
     def episodes(self, history: History) -> Iterator[Episode]:
         """Yield what fires and is sent."""
         quiet = self._excluded_steps(history)
+        begin = data_from(history)
         tiers = sorted(rules.tiers(self.plan), key=lambda tier: rules.urgency(self.plan, tier))
         for key, series in zip(history.keys, self._series(history), strict=True):
             inhibited: Flags = np.zeros(len(history.times), dtype=bool)
@@ -83,7 +85,9 @@ class Replayed:
                     continue
                 firing &= ~quiet
                 for started, ended, column in _runs_of_true(history, firing, firing & ~inhibited):
-                    [left] = series.budget_left([column], [self.passed_seconds(started)])
+                    passed = self.passed_seconds(started)
+                    [left] = series.budget_left([column], [passed])
+                    known = started - begin >= min(passed, LEAST_RECORDED * self.plan.period_seconds)
                     yield Episode(
                         key,
                         tier.name,
@@ -91,7 +95,7 @@ class Replayed:
                         started,
                         ended,
                         # A calendar period that has just begun has no event, and so all of its budget.
-                        1.0 if math.isnan(left) else float(left),
+                        (1.0 if math.isnan(left) else float(left)) if known else None,
                     )
                 if self.inhibits:
                     inhibited |= firing
@@ -184,6 +188,12 @@ class _Series:
         spent = np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
         left: Matrix = 1 - spent / self._budget
         return left
+
+
+def data_from(history: History) -> float:
+    """Return the Unix time at which the data of any series begin."""
+    known = (~np.isnan(history.total)).any(axis=0)
+    return float(history.times[known.argmax() if known.any() else -1] - history.step)
 
 
 def running(values: Matrix | Flags) -> Matrix:

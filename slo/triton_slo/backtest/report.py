@@ -17,7 +17,7 @@ import numpy as np
 
 from triton_exporter.common.duration import duration_text
 from triton_slo.backtest.history import History
-from triton_slo.backtest.replay import Episode, Replayed, Severity
+from triton_slo.backtest.replay import Episode, Replayed, Severity, data_from
 
 INCIDENT_COLUMNS = ("start", "end", "slo", "model", "version", "severity")
 """Header of an incident file; start and end are Unix seconds or ISO 8601 (UTC where no zone is given)."""
@@ -188,7 +188,7 @@ def backtest(
         end=float(history.times[-1]),
         unknown=_unknown_share(history),
         data_from={
-            slo: _data_from(history.of_objective(slo)) for slo in sorted({key[0] for key in history.keys})
+            slo: data_from(history.of_objective(slo)) for slo in sorted({key[0] for key in history.keys})
         },
         incidents=len(incidents),
         episodes=tuple(episodes),
@@ -200,8 +200,3 @@ def _unknown_share(history: History) -> float:
     known = ~np.isnan(history.total)
     there = np.logical_or.accumulate(known, axis=1)
     return float(1 - known.sum() / there.sum()) if there.any() else 1.0
-
-
-def _data_from(history: History) -> float:
-    known = (~np.isnan(history.total)).any(axis=0)
-    return float(history.times[known.argmax() if known.any() else -1] - history.step)

@@ -14,6 +14,7 @@ from support.tools import newest, promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.estimate import settled_by
 from triton_slo.generate import artifacts
 from triton_slo.group_status import GroupStatus
 from triton_slo.objective.reading import read
@@ -109,3 +110,10 @@ def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, show
     [plain] = json.loads(json.dumps(document([row], 0.0, Remarks())))["group_statuses"]
     assert shown == row.shown_state
     assert ("ok (estimated)", error) == (plain["state"], plain["estimate_error"])
+
+
+def test_one_request_to_trace_is_no_plural() -> None:
+    """The page of an objective told its reader to let Triton trace 1 requests."""
+    row = GroupStatus("o", "latency", {"model": "m"}, target=0.99, threshold_seconds=1.0, sli=0.0)
+
+    assert "let Triton trace 1 request (" in settled_by(row, "decomposed")
