@@ -13,6 +13,7 @@ from tritonwatch.demo.steps import (
     Notice,
     Observation,
     Progress,
+    without_links,
 )
 
 SERVING = [
@@ -114,3 +115,14 @@ def test_what_the_bridge_wrote_before_is_not_read_again(tmp_path: Path) -> None:
     path.write_text("\n?????\n\nsecond\n")
 
     assert ["second"] == log.new_messages()
+
+
+def test_a_message_is_printed_without_its_links() -> None:
+    """An address of 900 characters hid the text of a page."""
+    query = f"│ Query:        http://127.0.0.1:19404/graph?g0.expr={'%28' * 300}\n"
+    silences = "".join(
+        f"│ Silence {n} of 2: http://127.0.0.1:19405/#/silences/new?filter=x\n" for n in (1, 2)
+    )
+    text = "│ Affected:     broken on http://127.0.0.1:19400: weights.txt is missing\n│ incident 36bd7ba9\n"
+
+    assert text == without_links(f"│ Runbook:      https://example.org/runbook.md\n{query}{silences}{text}")

@@ -170,6 +170,8 @@ def test_every_step_of_the_demo_happens(demo_run: DemoRun) -> None:
     assert re.search("web page +http://127", output), output
     assert re.search(r"Triton metrics  http://127.0.0.1:\d+/metrics *\n", output), output
     assert "all steps completed" in output
+    assert "what rules and messages call 1h is 1m here, and 30d is 12h" in output
+    assert "Query:" not in output
     assert "TritonQueueBudgetBurn" in output
     assert "TritonExporterAbsent" not in output, "a Prometheus that has just started has not scraped yet"
     assert [] == demo_run.left_behind

@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from triton_exporter.common.duration import DAY, in_words
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.demo.steps import MessageLog, Observation, Progress, Viewer, read_notices
+from tritonwatch.demo.steps import (
+    MessageLog,
+    Observation,
+    Progress,
+    Viewer,
+    read_notices,
+    without_links,
+)
 from tritonwatch.local import CannotStartError
 
 DEADLINE_SECONDS = 300.0
@@ -59,7 +67,12 @@ def _watch(stack: Stack, *, once: bool) -> int:
     """Poll every second, and print what is new; with `once`, until the last step or the deadline."""
     for name, url in stack.addresses.items():
         _say(f"{name:>14}  {url}")
-    _say("running; all steps take about half a minute")
+    if (scale := stack.time_scale) != 1:
+        _say(
+            f"time is scaled: what rules and messages call 1h is {in_words(3600 * scale)} here, and 30d is "
+            f"{in_words(30 * DAY * scale)}"
+        )
+    _say("running; all steps take about half a minute (the links of the messages are left out)")
     viewer, progress, log = Viewer(stack.ports.url("Prometheus")), Progress(), MessageLog(stack.bridge_log)
     started, triton_ended, repaired = time.monotonic(), "", False
     while True:
@@ -68,7 +81,7 @@ def _watch(stack: Stack, *, once: bool) -> int:
         if not triton_ended and (triton_ended := stack.triton_ended()):
             _say(f"{triton_ended}; now watch the alert arrive")
         for message in log.new_messages():
-            _say(message)
+            _say(without_links(message))
         elapsed = time.monotonic() - started
         for step in progress.update(Observation(viewer.rows(), read_notices(stack.bridge_data), repaired)):
             _say(f"{elapsed:4.0f} s  {step.name}")

@@ -6,6 +6,7 @@ show it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +95,11 @@ class MessageLog:
         new = messages[1:] if messages[0] == self.newest else messages
         self.newest = messages[-1]
         return new
+
+
+def without_links(message: str) -> str:
+    """Return a message without the lines of its links: an address of hundreds of characters hides the text."""
+    return re.sub(r"^│ [\w ]+: +https?://\S*\n", "", message, flags=re.MULTILINE)
 
 
 BROKEN = "broken"
