@@ -1,14 +1,17 @@
-"""What is broken now: the Triton servers that do not answer, and the models that are not ready on one that does."""
+"""What is broken now: the Triton servers that do not answer or of which nothing is known, and the models that are not
+ready on one that does answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue.external import stack
 from triton_exporter.common.printable import listed
 from triton_slo import names
+from triton_slo.amounts import cause_words
 from triton_slo.prometheus import Prometheus, Sample
 
 _FACT = "fact"
@@ -22,6 +25,7 @@ _NOT_READY = f"""\
 and on ({_SERVER}, model, version) {state.MODEL_NOT_READY_SINCE}
 and on ({_SERVER}) {state.SERVER_LIVE} == 1
 unless on ({_SERVER}, model, version) {state.MODEL_FIRST_LOAD}"""
+_SCRAPED = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 _NAMED = 3
 
 
@@ -35,17 +39,26 @@ def _serving(models: str) -> dict[str, str]:
     }
 
 
+def _since_query(alerts: str) -> str:
+    """Return the start of the condition of these alerts, which fire later."""
+    return f'min by ({_SERVER}) ({names.ALERTS}_FOR_STATE{{alertname=~"{alerts}"}})'
+
+
 _DOWN_SERVERS = {
     "down": _DOWN,
     "lost": _LOST,
     **_serving(_LOST),
-    # The start of the condition of an alert, which fires later.
-    "since": f'min by ({_SERVER}) ({names.ALERTS}_FOR_STATE{{alertname=~"TritonServer(Down|NotLive|NotStarting)"}})',
+    "down since": _since_query("TritonServer(Down|NotLive|NotStarting)"),
 }
-_NOT_READY_MODELS = {
+_EVERYTHING = {
+    **_DOWN_SERVERS,
+    # A single scrape may fail.
+    "unknown": f"max by ({_SERVER}) ({_SCRAPED}) == 0 unless max by ({_SERVER}) (max_over_time({_SCRAPED}[1m])) == 1",
+    "unknown since": _since_query("TritonExporterDown"),
     "not ready": _NOT_READY,
-    "since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
-    **_serving(_NOT_READY),
+    "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
+    "reason": f"sum by ({_SERVER}, model, reason) ({state.MODEL_LOAD_FAILURES}) > 0",
+    **_serving(f"({_LOST}) or ({_NOT_READY})"),
 }
 _STATE_WORDS = {
     "unavailable": "failed to load",
@@ -94,14 +107,67 @@ class NotReadyModel:
     instances: list[str]
     since: float | None
     numbers: Numbers
+    reasons: set[str] = field(default_factory=set)
+    """Classes of reasons for which its loads failed there."""
 
     @property
     def words(self) -> str:
-        """Say what is wrong, where and since when, and whether other servers serve it."""
+        """Say what is wrong, where and since when, whether other servers serve it, and why a load failed."""
         serving, every = self.numbers
         served = f"still served by {_of_servers(serving, every)}" if serving else "nothing serves it now"
         what = _STATE_WORDS.get(self.state, f"is {self.state.replace('_', ' ')}")
-        return f"{self.model} {what} on {listed(self.instances, _NAMED)}{_since(self.since)}: {served}"
+        reasons = sorted(self.reasons - {"other"}) if self.state == "unavailable" else []
+        why = f"; reason: {', '.join(map(cause_words, reasons))}" if reasons else ""
+        return f"{self.model} {what} on {listed(self.instances, _NAMED)}{_since(self.since)}: {served}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is broken now, in words, and further lines about it; `urgent`: nothing serves a model."""
+
+    words: str
+    urgent: bool
+    model: str = ""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it in a line."""
+        return ": ".join(filter(None, (self.words, "; ".join(self.lines))))
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What is broken now; `unknown` are the servers whose exporters do not answer, and since when."""
+
+    down: tuple[DownServer, ...] = ()
+    unknown: tuple[tuple[str, float | None], ...] = ()
+    not_ready: tuple[NotReadyModel, ...] = ()
+
+    @property
+    def models(self) -> set[str]:
+        """The models that some server does not serve."""
+        return {model for server in self.down for model in server.models} | {
+            each.model for each in self.not_ready
+        }
+
+    def faults(self, model: str | None = None, servers: Collection[str] | None = None) -> list[Fault]:
+        """Return each fault, a server before its models; or only those of one model, which is on these servers."""
+        found = []
+        for server in self.down:
+            numbers = {name: of for name, of in server.models.items() if model in (None, name)}
+            if numbers or model is None:
+                words = f"{server.instance} does not answer{server.since_words}"
+                urgent = not all(serving for serving, _ in numbers.values())
+                found.append(Fault(words, urgent, lines=tuple(served_lines(numbers))))
+        for instance, since in self.unknown:
+            if servers is None or instance in servers:
+                words = f"Nothing is known about {instance}{_since(since)}: its exporter does not answer"
+                found.append(Fault(words, urgent=False))
+        for each in self.not_ready:
+            if model in (None, each.model):
+                found.append(Fault(each.words, not each.numbers[0], each.model))
+        return found
 
 
 def served_lines(models: Mapping[str, Numbers]) -> list[str]:
@@ -125,24 +191,39 @@ def _since(at: float | None) -> str:
     return f" since {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at else ""
 
 
-def down_servers(prometheus: Prometheus, at: float | None = None) -> list[DownServer]:
+def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownServer, ...]:
     """Return the servers that do not answer, those first whose models nothing serves."""
-    found = _ask(prometheus, _DOWN_SERVERS, at)
-    since = {_place(sample): sample.value for sample in found["since"]}
+    return _down_servers(_ask(prometheus, _DOWN_SERVERS, at))
+
+
+def broken_now(prometheus: Prometheus, at: float | None = None) -> Broken:
+    """Return all that is broken, in one request; what nothing serves is first."""
+    found = _ask(prometheus, _EVERYTHING, at)
+    since = {_place(sample): sample.value for sample in found["unknown since"]}
+    unknown = sorted(_place(sample) for sample in found["unknown"])
+    return Broken(
+        _down_servers(found),
+        tuple((place[1], since.get(place)) for place in unknown),
+        _not_ready_models(found),
+    )
+
+
+def _down_servers(found: Mapping[str, list[Sample]]) -> tuple[DownServer, ...]:
+    since = {_place(sample): sample.value for sample in found["down since"]}
     down = {
         _place(sample): DownServer(_place(sample)[1], since.get(_place(sample))) for sample in found["down"]
     }
     for sample in sorted(found["lost"], key=lambda sample: sample.labels["model"]):
         down[_place(sample)].models[sample.labels["model"]] = _numbers(found, sample)
-    return sorted(
-        down.values(), key=lambda server: (min(server.models.values(), default=(1, 1)), server.instance)
+    return tuple(
+        sorted(
+            down.values(), key=lambda server: (min(server.models.values(), default=(1, 1)), server.instance)
+        )
     )
 
 
-def not_ready_models(prometheus: Prometheus, at: float | None = None) -> list[NotReadyModel]:
-    """Return the models that are not ready where they should be, those first that nothing serves."""
-    found = _ask(prometheus, _NOT_READY_MODELS, at)
-    since = {(*_place(sample), sample.labels["model"]): sample.value for sample in found["since"]}
+def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel, ...]:
+    since = {(*_place(sample), sample.labels["model"]): sample.value for sample in found["not ready since"]}
     models: dict[tuple[str, str, str], NotReadyModel] = {}
     for sample in sorted(found["not ready"], key=_place):
         (cluster, instance), model = _place(sample), sample.labels["model"]
@@ -153,7 +234,12 @@ def not_ready_models(prometheus: Prometheus, at: float | None = None) -> list[No
         )
         known.instances = sorted({*known.instances, instance})
         known.since = min((each for each in (known.since, began) if each is not None), default=None)
-    return sorted(models.values(), key=lambda each: (each.numbers, each.model))
+        known.reasons |= {
+            failure.labels["reason"]
+            for failure in found["reason"]
+            if (_place(failure), failure.labels["model"]) == ((cluster, instance), model)
+        }
+    return tuple(sorted(models.values(), key=lambda each: (each.numbers, each.model)))
 
 
 def _ask(prometheus: Prometheus, parts: Mapping[str, str], at: float | None) -> dict[str, list[Sample]]:

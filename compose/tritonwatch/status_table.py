@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
+from triton_alerts.broken import Fault
 from triton_exporter.common.duration import in_words, time_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import burn_rate, cause_words, ratio
@@ -148,10 +149,11 @@ _FRESH_SECONDS = 150.0
 """Rules record each minute when a group's series last existed: an older time means that the series are gone."""
 
 
-def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
-    """Return the tables: objectives, if one has several groups, then the rows and their caveats."""
+def tables(rows: Sequence[GroupStatus], limit: int = 0, broken: Sequence[Fault] = ()) -> Group:
+    """Return the tables: objectives, if one has several groups, then the rows, what is broken, and the caveats."""
     summed = overviews(rows)
-    below = [Text(), *map(Text, map(printable, caveats(rows)))]
+    bad = (f"broken now: {fault.text}" for fault in broken)
+    below = [Text(), *map(Text, map(printable, (*bad, *caveats(rows))))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
     if any(overview.groups > 1 for overview in summed):
         overview = Fitted(
@@ -297,8 +299,10 @@ def duration(seconds: float | None) -> str:
     return in_words(seconds)
 
 
-def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[str, object]:
-    """Return rows, overviews and remarks; null is unknown; `lasts`: why `exhausted_in_seconds` is null.
+def document(
+    rows: Sequence[GroupStatus], at: float, remarks: Remarks, broken: Sequence[Fault] = ()
+) -> dict[str, object]:
+    """Return rows, overviews, what is broken and remarks; null is unknown; `lasts`: why `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
     """
@@ -315,7 +319,13 @@ def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[s
         for overview in overviews(rows)
     ]
     group_statuses = [_row_json(row) for row in rows]
-    return {"at": at, "objectives": summary, "group_statuses": group_statuses, **asdict(remarks)}
+    return {
+        "at": at,
+        "objectives": summary,
+        "group_statuses": group_statuses,
+        "broken": [fault.text for fault in broken],
+        **asdict(remarks),
+    }
 
 
 def _row_json(row: GroupStatus) -> dict[str, object]:

@@ -15,6 +15,7 @@ import requests
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
+from triton_exporter.catalogue.external import stack
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
@@ -73,14 +74,21 @@ def fleet(models: int, end: float) -> Iterator[Series]:
 
 
 def broken(end: float) -> Iterator[Series]:
-    """Two servers, one of which has died; a model that the other fails to load, and one that only the dead one had."""
-    alive, dead = ({"job": "triton-exporter", "instance": f"triton-{number}:8000"} for number in (0, 1))
+    """Two servers, one of which has died; a model that the other fails to load, and one that only the dead one had.
+
+    The exporter of a third does not answer.
+    """
+    alive, dead, silent = (
+        {"job": "triton-exporter", "instance": f"triton-{number}:8000"} for number in (0, 1, 2)
+    )
 
     def now(metric: object, value: float, labels: Mapping[str, str], **more: str) -> Series:
         return str(metric), {**labels, **more}, [(end - 60, value), (end, value)]
 
     for server in (alive, dead):
         yield now(state.SERVER_LIVE, int(server is alive), server)
+        yield now(stack.UP, 1, server)
+    yield now(stack.UP, 0, silent)
     for server, model, ready in (
         (alive, "ranker", 1),
         (dead, "ranker", 0),
@@ -92,7 +100,24 @@ def broken(end: float) -> Iterator[Series]:
         if not ready:
             yield now(state.MODEL_NOT_READY_SINCE, end - 1200, server, model=model, version="1")
     yield now(state.MODEL_STATE, 1, alive, model="broken", version="1", state="unavailable")
+    yield now(state.MODEL_STATE, 1, dead, model="embedder", version="1", state="unknown")
+    for reason in state.LOAD_FAILURE_REASONS:
+        yield now(
+            state.MODEL_LOAD_FAILURES, int(reason == "missing_file"), alive, model="broken", reason=reason
+        )
     yield now(f"{names.ALERTS}_FOR_STATE", end - 600, dead, alertname="TritonServerDown")
+
+
+def repaired(end: float) -> Iterator[Series]:
+    """A model that is ready again, though not for most of the last five minutes: its page still fires."""
+    labels = group_labels("readiness", "repaired", "")
+    yield from recorded_group(labels, (end - 60, end), target=0.999, burn=600.0, spent=0.1)
+    alert = {"alertname": "TritonReadinessBudgetBurn", "component": "slo", "severity": "critical"}
+    firing = {**labels, **alert, "tier": "page_fast", "alertstate": "firing"}
+    yield names.ALERTS, firing, [(end - 60, 1), (end, 1)]
+    server = {"job": "triton-exporter", "instance": "triton-0:8000", "model": "repaired"}
+    yield str(state.MODEL_EXPECTED), server, [(end - 60, 1), (end, 1)]
+    yield str(state.MODEL_READY), {**server, "version": "1"}, [(end - 60, 1), (end, 1)]
 
 
 STEP = 300

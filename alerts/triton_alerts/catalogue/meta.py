@@ -34,10 +34,11 @@ EXPORTER = (
         severity="warning",
         for_="3m",
         keep_firing_for="1m",
-        summary="The Triton exporter {{ $labels.instance }} does not answer Prometheus: its server is not monitored",
+        summary="The exporter of Triton {{ $labels.instance }} does not answer Prometheus: the server is not monitored",
         description="Whether its Triton server works is unknown. If the exporter runs as a sidecar in the server's pod, the server may be down "
         "too.",
-        action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod.",
+        action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod or process: the targets page "
+        "of Prometheus has its address.",
         silence="instance, while the pod is moved on purpose",
     ),
     _meta_alert(

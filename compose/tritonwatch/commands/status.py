@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from triton_alerts.broken import Fault, broken_now
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.group_status import GroupStatus, burns
@@ -35,9 +36,10 @@ _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The chosen rows, a message about rules that Prometheus has not loaded, and the remarks of Prometheus."""
+    """The chosen rows, what is broken, a message about rules that Prometheus has not loaded, and the remarks of Prometheus."""
 
     rows: list[GroupStatus]
+    broken: list[Fault]
     not_loaded: str
     remarks: Remarks
 
@@ -52,11 +54,10 @@ def run(args: argparse.Namespace) -> int:
     with access.connect(args) as prometheus:
         reading = _read_rows(prometheus, objective_files.load(args.objectives), args)
     if reading.rows and args.json:
-        at = time.time() if args.at is None else args.at
-        print(json.dumps(status_table.document(reading.rows, at, reading.remarks), indent=2))
+        print(json.dumps(_document(reading, args), indent=2))
     elif reading.rows:
         console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-        console.print(status_table.tables(reading.rows, args.top))
+        console.print(status_table.tables(reading.rows, args.top, reading.broken))
     for message in (*map(printable, reading.remarks.lines), reading.not_loaded):
         if message:
             print(f"tritonwatch status: {message}", file=sys.stderr)
@@ -70,18 +71,24 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--json` writes. Raises ProblemsError."""
     with access.connect(args) as prometheus:
         rows_read = _read_rows(prometheus, objective_files.load(args.objectives), args)
-    at = time.time() if args.at is None else args.at
-    document = status_table.document(rows_read.rows, at, rows_read.remarks) if rows_read.rows else None
+    document = _document(rows_read, args) if rows_read.rows else None
     return JsonAnswer(document, rows_read.messages, 1 if rows_read.not_loaded else 0)
+
+
+def _document(reading: _Reading, args: argparse.Namespace) -> dict[str, object]:
+    at = time.time() if args.at is None else args.at
+    return status_table.document(reading.rows, at, reading.remarks, reading.broken)
 
 
 def _read_rows(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
     with prometheus.collecting() as remarks:
         rows = read_status(prometheus, args.at)
+        broken = broken_now(prometheus, args.at).faults(args.model)
     not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
-    return _Reading(_chosen_rows(rows, args, required=not not_loaded), not_loaded, remarks)
+    chosen = _chosen_rows(rows, args, required=not not_loaded)
+    return _Reading(chosen, broken, not_loaded, remarks)
 
 
 def _chosen_rows(

@@ -14,10 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from triton_alerts.broken import Broken, broken_now
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
 from triton_slo import names
-from triton_slo.amounts import budget_left, burn_rate, ratio
+from triton_slo.amounts import budget_left, burn_rate, digits, ratio
 from triton_slo.group_status import Forecast, GroupStatus
 from triton_slo.prometheus import Prometheus, Remarks
 from triton_slo.status import read_status
@@ -105,6 +106,12 @@ class Site:
             return read_status(prometheus, at)
 
         return self.sources.reader.ask(("status", at), read, ())
+
+    def broken(self, at: float | None) -> CachedAnswer[Broken]:
+        """Return the servers that do not answer, and the models that are not ready."""
+        return self.sources.reader.ask(
+            ("broken", at), lambda prometheus: broken_now(prometheus, at), Broken()
+        )
 
     def objective_infos(self, at: float | None) -> CachedAnswer[Mapping[str, ObjectiveInfo]]:
         """Return the recorded owner, description and window of each objective, by its name."""
@@ -212,12 +219,12 @@ def amount_text(value: float | None, unit: str) -> str:
     """Return a value of a chart with its unit; a dash where there was no data."""
     if value is None:
         return "-"
-    return f"{value:.1%}" if unit == "share" else burn_rate(value) if unit == "times" else f"{value:.3g}"
+    return f"{value:.1%}" if unit == "share" else burn_rate(value) if unit == "times" else digits(value, 3)
 
 
 def bytes_text(value: float) -> str:
     """Return a size in GiB, or in MiB below one."""
-    return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.3g} MiB"
+    return f"{digits(value / 2**30, 3)} GiB" if value >= 2**30 else f"{digits(value / 2**20, 3)} MiB"
 
 
 def edge_text(seconds: float) -> str:
@@ -240,6 +247,7 @@ def _environment() -> Environment:
         "budget_share": budget_left,
         "bytes": bytes_text,
         "causes": status_table.causes,
+        "digits": digits,
         "duration": status_table.duration,
         "forecast": forecast_text,
         "limit": time_text,

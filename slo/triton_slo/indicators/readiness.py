@@ -28,7 +28,7 @@ class Readiness(Indicator):
     kind: Literal["readiness"] = "readiness"
     burn_alert: ClassVar = "TritonReadinessBudgetBurn"
     share_words: ClassVar = "of the time ready"
-    failed_words: ClassVar = "server-seconds not ready"
+    failed_words: ClassVar = "the time not ready"
     counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (

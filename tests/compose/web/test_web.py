@@ -44,7 +44,11 @@ def end() -> float:
 @pytest.fixture(scope="module")
 def prometheus(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield a real Prometheus with a month of a fleet, and one model with a hostile name."""
-    series = [*web_fleet.fleet(MODELS, end), *web_fleet.group(end, "latency", HOSTILE)]
+    series = [
+        *web_fleet.fleet(MODELS, end),
+        *web_fleet.group(end, "latency", HOSTILE),
+        *web_fleet.broken(end),
+    ]
     with history.serve(
         history.openmetrics(series), tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK
     ) as url:
@@ -103,6 +107,16 @@ def test_the_overview_and_status_agree(
 
     assert [row["state"] for row in expected["group_statuses"]] == shown
     assert expected == requests.get(f"{site}/api/status?at={end}", timeout=60).json()
+    assert [
+        "triton-1:8000 does not answer since HH:MM UTC: nothing serves embedder now; ranker: still served by 1 of 2 servers",
+        "Nothing is known about triton-2:8000: its exporter does not answer",
+        "broken failed to load on triton-0:8000 since HH:MM UTC: nothing serves it now; reason: missing file",
+    ] == [re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", line) for line in expected["broken"]]
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end)])
+    text = capsys.readouterr().out
+    assert all(f"\nbroken now: {line}\n" in text for line in expected["broken"])
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end), "--model", "model-0001"])
+    assert "triton-1" not in capsys.readouterr().out
 
 
 @pytest.mark.real

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -51,6 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *web_fleet.fleet(1000 if PICTURES else 60, end),
         *web_fleet.incident(end),
         *web_fleet.broken(end),
+        *web_fleet.repaired(end),
         *web_fleet.group(end, "latency", HOSTILE),
     ]
     folder = tmp_path_factory.mktemp("fleet")
@@ -73,7 +75,7 @@ def test_pictures_of_the_documentation(browser: Browser, site: str, path: str, d
 
 
 def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) -> None:
-    """It counted alerts by severity: "3 page_slow, 2 ticket", and did not say that a server was down."""
+    """It counted alerts by severity, and did not say that a server was down; a model that is ready again is not there."""
     with page_on(browser) as shown:
         page = shown.open(site)
         lines = [
@@ -87,10 +89,38 @@ def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) ->
     assert "Broken now" == title
     assert [
         "✖\ntriton-1:8000 does not answer since HH:MM UTC\nnothing serves embedder now\nranker: still served by 1 of 2 servers",
-        "✖\nbroken failed to load on triton-0:8000 since HH:MM UTC: nothing serves it now",
-        "✖\nranker version 2: 20 % of requests take over 500ms now, at most 1 % may",
+        "✖\nbroken failed to load on triton-0:8000 since HH:MM UTC: nothing serves it now; reason: missing file",
+        "✖\nranker version 2: 20 % of requests took over 500ms in the last 5 min, at most 1 % may",
+        "▲\nNothing is known about triton-2:8000: its exporter does not answer",
     ] == lines
     assert objective.startswith("latency")
+
+
+def test_a_model_begins_with_what_is_broken_of_it(browser: Browser, site: str) -> None:
+    """Its only server was dead, and the page said "unknown" and a green "ok"; the purple of its bar was not explained."""
+    with page_on(browser) as shown:
+        page = shown.open(f"{site}/model?model=embedder")
+        [line] = page.locator(".problems li").all_inner_texts()
+        assert re.fullmatch(
+            r"✖\ntriton-1:8000 does not answer since \d\d:\d\d UTC\nnothing serves embedder now", line
+        )
+        key = page.locator("figcaption .key", has_text="unknown: Triton does not answer")
+        bar = page.locator("rect.model-state.unknown").first
+        purple = bar.evaluate("bar => getComputedStyle(bar).fill")
+        assert purple == key.evaluate("key => getComputedStyle(key).borderBottomColor")
+        assert 0 == shown.open(f"{site}/model?model=repaired").locator(".problems").count()
+
+
+def test_the_labels_of_a_time_axis_do_not_overlap_on_a_phone(browser: Browser, site: str) -> None:
+    """Two dates side by side were read as one: 22 Nov23 Nov."""
+    with page_on(browser, "phone") as shown:
+        page = shown.open(f"{site}/model?model=embedder&last=7d")
+        boxes = page.locator(".labels text").evaluate_all(
+            "texts => texts.map(text => text.getBoundingClientRect()).filter(box => box.width).map(box => [box.left, box.right])"
+        )
+
+    assert 3 <= len(boxes)
+    assert all(before[1] + 2 < after[0] for before, after in pairwise(boxes))
 
 
 def test_everybody_can_use_the_overview(browser: Browser, site: str) -> None:

@@ -24,6 +24,7 @@ from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.catalogue.external import headroom
 from triton_exporter.common.duration import parse_seconds, time_text
 from triton_slo import links, names
+from triton_slo.amounts import digits
 from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
@@ -90,7 +91,8 @@ def _page(site: Site, request: Request) -> Response:
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
     answers = _ask_about_model(site, model, at, last)
-    status = site.status(at)
+    status, broken = site.status(at), site.broken(at)
+    servers = {place.instance for place, _ in answers.timeline.value.lanes}
     rows = [row for row in status.value if row.model == model]
     known = (
         bool(answers.timeline.value.lanes or rows or answers.limits.value)
@@ -103,6 +105,7 @@ def _page(site: Site, request: Request) -> Response:
         "has_doctor": site.sources.doctor is not None,
         "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
+        "problems": [(fault, "") for fault in broken.value.faults(model, servers)],
         "timeline": answers.timeline.value,
         "axis": TimeAxis(answers.timeline.value.start, answers.timeline.value.end),
         "last": last,
@@ -115,7 +118,7 @@ def _page(site: Site, request: Request) -> Response:
         "rows": rows,
         "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
-    all_answers = (*answers, status)
+    all_answers = (*answers, status, broken)
     response = site.page(request, "model.html", context, *all_answers)
     if not known and not any(answer.problem or answer.warnings for answer in all_answers):
         response.status_code = 404
@@ -302,8 +305,8 @@ def read_rooms(prometheus: Prometheus, model: str, at: float | None = None) -> M
         rooms[labels.get("version", ""), labels["slo"]][labels["bound"]] = sample.value
     words = {}
     for key, bounds in rooms.items():
-        shown = [f"{bounds['estimate']:.2g}x"] if "estimate" in bounds else []
-        least = [f"at least {bounds['least']:.2g}x"] if "least" in bounds else []
+        shown = [f"{digits(bounds['estimate'])}x"] if "estimate" in bounds else []
+        least = [f"at least {digits(bounds['least'])}x"] if "least" in bounds else []
         words[key] = ", ".join(shown + least)
     return words
 
@@ -412,7 +415,8 @@ def read_timeline(
     """Ask for the states and loads of a model over a time. Raises PrometheusError."""
     window = window_seconds(options)
     step = max(15.0, length / POINTS // 15 * 15)
-    end = end // step * step
+    # Not on whole steps: the last of them may end many minutes ago.
+    end = end // 15 * 15
     start = end - length // step * step
     own = Matchers().equal("model", model)
     states = prometheus.range(f"{state.MODEL_STATE}{own} == 1", start, end, step)

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_alerts.broken import DownServer, NotReadyModel, down_servers, not_ready_models, served_lines
+from triton_alerts.broken import Broken, Fault
 from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, time_text
 from triton_slo import names
+from triton_slo.amounts import percent
 from triton_slo.fields import error_budget
 from triton_slo.group_status import Forecast, GroupStatus, forecast
 from triton_slo.indicators import Readiness, indicator_class
@@ -137,20 +138,22 @@ def routes(site: Site) -> Sequence[Route]:
 def _status(site: Site, request: Request) -> Response:
     refuse_others(request, TIME)
     at = asked_time(request)
-    answer = site.status(at)
-    if answer.problem or answer.read_at is None:
+    answer, broken = site.status(at), site.broken(at)
+    if answer.problem or broken.problem or answer.read_at is None:
         # A script cannot see a banner: what is not new is not given to it.
-        raise HTTPException(503, answer.problem)
+        raise HTTPException(503, answer.problem or broken.problem)
     read_at = answer.read_at if at is None else at
-    return JSONResponse(status_table.document(answer.value, read_at, remarks_on([answer])))
+    remarks = remarks_on([answer, broken])
+    return JSONResponse(status_table.document(answer.value, read_at, remarks, broken.value.faults()))
 
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts, fleet = (
+    status, about, alerts, broken, fleet = (
         site.status(at),
         site.objective_infos(at),
         site.slo_alerts(at),
+        site.broken(at),
         _fleet(site, at),
     )
     of_slo: dict[str, list[SloAlert]] = defaultdict(list)
@@ -176,7 +179,7 @@ def _page(site: Site, request: Request) -> Response:
         "overview.html",
         {
             "choice": choice,
-            "problems": _problems(fleet.value, everything, choice.at),
+            "problems": _problems(broken.value, fleet.value, everything, choice.at),
             "fleet": fleet.value,
             "firing": sum(
                 any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
@@ -197,6 +200,7 @@ def _page(site: Site, request: Request) -> Response:
         status,
         about,
         alerts,
+        broken,
         fleet,
         past,
     )
@@ -204,73 +208,52 @@ def _page(site: Site, request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the exporters report: servers that do not answer, models that are not ready, and how many there are."""
+    """How many servers answer and models are ready somewhere, and which models are ready wherever they should be."""
 
-    down: tuple[DownServer, ...] = ()
-    not_ready: tuple[NotReadyModel, ...] = ()
-    unknown: tuple[str, ...] = ()
-    """Servers of which nothing is known, because their exporters do not answer."""
     servers: int = 0
     models: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is broken now, in words; `urgent`: a page fires, or nothing serves a model."""
-
-    words: str
-    urgent: bool
-    link: str = ""
-    lines: tuple[str, ...] = ()
+    ready: frozenset[str] = frozenset()
 
 
 _COUNTS = f"""\
 label_replace(count({state.SERVER_LIVE} == 1), "fact", "servers", "", "")
 or label_replace(count(count by (cluster, model) ({state.MODEL_READY} == 1)), "fact", "models", "", "")
-or {names.ALERTS}{{alertname="TritonExporterDown", alertstate="firing"}}"""
+or label_replace(min by (model) (
+  max by (cluster, instance, model) ({state.MODEL_READY})
+  and on (cluster, instance, model) {state.MODEL_EXPECTED} == 1
+) == 1, "fact", "ready", "", "")"""
 
 
 def _fleet(site: Site, at: float | None) -> CachedAnswer[Fleet]:
     def read(prometheus: Prometheus) -> Fleet:
         samples = prometheus.instant(_COUNTS, at)
-        counted = {sample.labels.get("fact", ""): round(sample.value) for sample in samples}
+        counted = {sample.labels["fact"]: round(sample.value) for sample in samples}
         return Fleet(
-            tuple(down_servers(prometheus, at)),
-            tuple(not_ready_models(prometheus, at)),
-            tuple(sorted(sample.labels["instance"] for sample in samples if "fact" not in sample.labels)),
             counted.get("servers", 0),
             counted.get("models", 0),
+            frozenset(sample.labels["model"] for sample in samples if sample.labels["fact"] == "ready"),
         )
 
     return site.sources.reader.ask(("fleet", at), read, Fleet())
 
 
-def _problems(fleet: Fleet, lines: Sequence[OverviewLine], at: str) -> list[Problem]:
-    """Return what is broken: a server before its models, a model before its objectives, pages before tickets."""
-    problems = [
-        Problem(
-            f"{server.instance} does not answer{server.since_words}",
-            not all(serving for serving, _ in server.models.values()),
-            lines=tuple(served_lines(server.models)),
-        )
-        for server in fleet.down
-    ]
-    problems += [
-        Problem(f"Nothing is known about {instance}: its exporter does not answer", urgent=False)
-        for instance in fleet.unknown
-    ]
-    problems += [
-        Problem(model.words, not model.numbers[0], model_url(model.model, at)) for model in fleet.not_ready
-    ]
-    said = {model for server in fleet.down for model in server.models}
-    said |= {model.model for model in fleet.not_ready}
+def _problems(
+    broken: Broken, fleet: Fleet, lines: Sequence[OverviewLine], at: str
+) -> list[tuple[Fault, str]]:
+    """Return what is broken, with links: a server before its models, a model before its objectives, pages before
+    tickets."""
+    problems = [(fault, model_url(fault.model, at) if fault.model else "") for fault in broken.faults()]
+    # Whether a model is ready now is what its state says, not a mean of minutes.
+    known = broken.models | fleet.ready
     for line in lines:
         firing = [alert for alert in line.alerts if alert.state == "firing" and alert.tier]
-        explained = line.row.indicator == Readiness.name() and line.row.model in said
+        explained = line.row.indicator == Readiness.name() and line.row.model in known
         if firing and not explained and (words := _missed(line.row)):
-            page = any(alert.severity == names.SEVERITIES[0] for alert in firing)
-            problems.append(Problem(words, page, objective_url(line.row, at)))
-    return sorted(problems, key=lambda problem: not problem.urgent)
+            page = line.row.burn_now is not None and any(
+                alert.severity == names.SEVERITIES[0] for alert in firing
+            )
+            problems.append((Fault(words, page), objective_url(line.row, at)))
+    return sorted(problems, key=lambda problem: not problem[0].urgent)
 
 
 def _missed(row: GroupStatus) -> str:
@@ -278,15 +261,14 @@ def _missed(row: GroupStatus) -> str:
     indicator = indicator_class(row.indicator)
     limit = time_text(row.threshold_seconds) if row.threshold_seconds is not None else row.slo
     name = " version ".join(filter(None, (status_table.place(row), row.version)))
+    failed = indicator.failed_words.format(limit)
     if row.target is None or row.burn_now is None:
-        return f"{name}: too many {indicator.failed_words.format(limit)}; no events now"
-    may = error_budget(row.target)
+        # Of servers without data, another line says so.
+        return "" if indicator.counts_time else f"{name}: too many {failed}; no events in the last 5 min"
     if row.burn_now <= 1:
         return ""
-    what = indicator.failed_words if row.indicator == Readiness.name() else indicator.failing_words
-    return (
-        f"{name}: {100 * row.burn_now * may:.2g} % of {what.format(limit)} now, at most {100 * may:.2g} % may"
-    )
+    may = error_budget(row.target)
+    return f"{name}: {percent(row.burn_now * may)} of {failed} in the last 5 min, at most {percent(may)} may"
 
 
 _RowKey = tuple[str, names.GroupLabels]
