@@ -82,7 +82,7 @@ class DownServer:
 
     @property
     def since_words(self) -> str:
-        return _since(self.since)
+        return since_text(self.since)
 
     @property
     def words(self) -> str:
@@ -118,7 +118,9 @@ class NotReadyModel:
         what = _STATE_WORDS.get(self.state, f"is {self.state.replace('_', ' ')}")
         reasons = sorted(self.reasons - {"other"}) if self.state == "unavailable" else []
         why = f"; reason: {', '.join(map(cause_words, reasons))}" if reasons else ""
-        return f"{self.model} {what} on {listed(self.instances, _NAMED)}{_since(self.since)}: {served}{why}"
+        return (
+            f"{self.model} {what} on {listed(self.instances, _NAMED)}{since_text(self.since)}: {served}{why}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class Broken:
                 found.append(Fault(words, urgent, lines=tuple(served_lines(numbers))))
         for instance, since in self.unknown:
             if servers is None or instance in servers:
-                words = f"Nothing is known about {instance}{_since(since)}: its exporter does not answer"
+                words = f"Nothing is known about {instance}{since_text(since)}: its exporter does not answer"
                 found.append(Fault(words, urgent=False))
         for each in self.not_ready:
             if model in (None, each.model):
@@ -187,7 +189,8 @@ def _of_servers(serving: int, every: int) -> str:
     return f"{serving} of {every} servers"
 
 
-def _since(at: float | None) -> str:
+def since_text(at: float | None) -> str:
+    """Return since when, to the minute, for the end of a clause; nothing where the time is not known."""
     return f" since {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at else ""
 
 

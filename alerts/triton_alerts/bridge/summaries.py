@@ -47,7 +47,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "resolved_at": None if incident.open else moment(incident.ended_at),
         "lead": _alert_json(lead),
         "cause": causes.largest(incident, lead),
-        "first_step": causes.first_step(incident, lead) if incident.open else "",
+        "first_step": causes.first_step(incident, lead),
         "errors": dict(incident.source_facts.reasons),
         "evidence": incident.facts,
         "alerts": [_alert_json(member) for member in list(incident.members.values())[:MAX_ALERTS]],

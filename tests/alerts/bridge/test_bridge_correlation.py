@@ -344,6 +344,48 @@ def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() 
     assert r"*Also firing*\nbroken: objective queue (page)\nbroken: objective errors (page)" in shown
 
 
+def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
+    """A load fails and is repaired; then the server dies, and then its exporter: nothing is left of the moment before."""
+    dead = "triton-0:9401 does not answer since 18:59 UTC: nothing serves broken now"
+    reasons = {"broken v1": "No such file or directory: '/models/vocab.json'"}
+
+    def servers(text: str) -> tuple[tuple[str, str], ...]:
+        return (("Servers", text),)
+
+    known = [SourceFacts()]
+    enrich = Enricher(bridge.store, {"servers": lambda _: known[-1]})
+    bridge.fire(LOAD)
+    shown = []
+    for moment in (
+        SourceFacts(reasons=reasons, facts=servers("ready on 0 of 1"), over="", dead_server=""),
+        SourceFacts(facts=servers("ready on its only server"), over="ready again since 18:55 UTC"),
+        SourceFacts(facts=servers("ready on 0 of 1"), over="", dead_server=dead),
+        SourceFacts(over="", dead_server=""),
+    ):
+        known.append(moment)
+        bridge.clock.now += 61
+        enrich(bridge.clock())
+        bridge.send()
+        (root,) = bridge.workspace.roots()
+        shown.append(f"{root.text} {root.shown}")
+    enrich.close()
+    failed = "🟠 about TritonModelLoadFailed: vocab.json is missing"
+    titles = (
+        f"{failed} · ",
+        f"{failed}; ready again since 18:55 UTC",
+        f"🟠 {dead}",
+        "🟠 about TritonModelLoadFailed · ",
+    )
+    steps = ("Put the missing file", "", "Check whether the Triton process runs", "")
+
+    for text, title, step in zip(shown, titles, steps, strict=True):
+        assert title in text
+        assert bool(step) == ("*First step*" in text), text
+        assert step in text
+    assert [2, 2, 0, 0] == [min(2, text.count("vocab.json")) for text in shown]
+    assert [True, True, True, False] == ["*Servers*" in text for text in shown]
+
+
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_a_page_that_nothing_serves_calls_again_unless_somebody_works_on_it(
     bridge: Bridge, acknowledged: bool

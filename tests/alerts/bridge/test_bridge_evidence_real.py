@@ -175,7 +175,9 @@ def test_the_page_of_a_queue_whose_only_server_died_says_so(posting: _Posting) -
     """It went on about the queue, with ever smaller numbers, and asked for more replicas."""
     page = eventually(lambda: _page(posting, "saturated"), "the page")
     posting.triton.kill()
-    _recheck(posting, page, lambda: " (1 of 1 server) since" in page.text)
+    _recheck(
+        posting, page, lambda: bool(re.search(r" \(1 of 1 server\) since| does not answer since", page.text))
+    )
 
     assert Readiness.steps_by_cause["state:unknown"] == _facts(page)["First step"], page.shown
 

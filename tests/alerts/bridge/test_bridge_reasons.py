@@ -94,6 +94,15 @@ def test_a_server_that_does_not_answer_gives_no_reason() -> None:
     assert {"broken v1": "weights missing"} == reasons_in(failed, {"broken"}, NOW)
 
 
+def test_a_load_failure_that_was_repaired_is_no_reason() -> None:
+    """The model has been ready since, so that something else is why it is not: its server died."""
+    for before, reasons in ((30.0, {"broken v1": "weights missing"}), (600.0, {})):
+        failure = FAILURE | {"at": rfc3339(NOW - before)}
+        entry = _entry(state="unknown", last_load_failure=failure, not_ready_since=rfc3339(NOW))
+
+        assert reasons == reasons_in({"models": [entry]}, {"broken"}, NOW)
+
+
 def test_a_state_in_another_shape_is_not_a_reason() -> None:
     """Unknown content is ignored."""
     for state in (

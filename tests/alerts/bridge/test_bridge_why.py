@@ -23,6 +23,7 @@ from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incid
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
+from triton_slo.indicators import Readiness
 from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 
@@ -122,6 +123,10 @@ def made_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         yield Prometheus(Access(url)), now
 
 
+def clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
+
+
 def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
     prometheus, now = where
     evidence = last_changes(prometheus, lambda: now)(about(now, **labels))
@@ -131,23 +136,25 @@ def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
 def test_a_failed_rollout_is_described_by_version(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
-    """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
+    """Version 3 failed, version 2 was unloaded, and when; passing states are left out."""
+    _, now = made_prometheus
     expected = [
-        "version 3 failed to load 2m before the first alert",
-        "version 2 unloaded 3m before the first alert",
+        f"version 3 failed to load at {clock(now - 720)}",
+        f"version 2 unloaded at {clock(now - 780)}",
     ]
     shown = change(made_prometheus, model="ranker", version="3", instance="a")
 
     assert expected == shown[:2]
 
 
-def test_servers_alike_are_one_line_and_a_change_after_the_alert_is_marked(
+def test_servers_alike_are_one_line(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
+    _, now = made_prometheus
     expected = [
-        "version 1 unloaded on 2 servers 5m after the first alert",
-        "version 2 no longer listed by Triton on 2 servers 5m before the first alert",
+        f"version 1 unloaded on 2 servers at {clock(now - 300)}",
+        f"version 2 no longer listed by Triton on 2 servers at {clock(now - 900)}",
     ]
 
     assert expected == change(made_prometheus, model="wide")
@@ -170,7 +177,7 @@ def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
     """The state stays ready; only the counter shows it."""
     [line] = change(made_prometheus, model="hot", instance="a")
 
-    assert "a reload failed (bad_config) 10m before the first alert" == line
+    assert f"a reload failed (bad_config) at {clock(made_prometheus[1] - 1200)}" == line
 
 
 def test_a_change_of_the_day_before_is_found_by_the_wider_query(
@@ -179,7 +186,7 @@ def test_a_change_of_the_day_before_is_found_by_the_wider_query(
     """If nothing changed in six hours, the bridge queries a week with a longer step."""
     [line] = change(made_prometheus, model="old")
 
-    assert line.startswith("version 1 loaded 1d 5h before the first alert")
+    assert re.fullmatch(r"version 1 loaded at \d{4}-\d\d-\d\d \d\d:\d\d UTC", line)
 
 
 @pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])
@@ -394,6 +401,129 @@ def test_a_model_that_was_removed_was_not_ready(tmp_path: Path, live: bool) -> N
 
     assert ("broken was not ready; no server lists or expects it any more" if live else None) == known.title
     assert live == known.first_step.startswith("If the model was removed on purpose, do nothing")
+
+
+def one_dead_server(now: float) -> Iterator[Series]:
+    """Server a died two minutes ago and c was down until a minute ago; d's exporter does not answer."""
+    for server, live in (
+        ("a", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
+        ("b", flat(now, 1)),
+        ("c", flat(now, 0, -1200, -75) + flat(now, 1, -60)),
+        ("d", flat(now, 1, -1200, -600)),
+    ):
+        yield str(state.SERVER_LIVE), {"instance": server}, live
+        exporter = {"instance": server, "job": "triton-exporter"}
+        yield "up", exporter, flat(now, 1, -1200, -600) + flat(now, float(server != "d"), -585)
+    for server, model, ready in (
+        ("a", "broken", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
+        ("a", "ranker", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
+        ("b", "ranker", flat(now, 1)),
+        ("c", "slow", flat(now, 0)),
+        ("d", "dark", flat(now, 1, -1200, -600)),
+    ):
+        labels = {"instance": server, "model": model}
+        yield str(state.MODEL_EXPECTED), labels, [(at, 1.0) for at, _ in ready]
+        yield str(state.MODEL_READY), labels | {"version": "1"}, ready
+        if not ready[-1][1]:
+            since = next(at for at, value in ready if not value)
+            yield str(state.MODEL_NOT_READY_SINCE), labels | {"version": "1"}, flat(now, since, since - now)
+    yield (
+        str(state.MODEL_STATE),
+        {"instance": "c", "model": "slow", "version": "1", "state": "loading"},
+        flat(now, 1),
+    )
+    dead = {"alertname": "TritonServerDown", "instance": "a"}
+    yield "ALERTS_FOR_STATE", dead, flat(now, now - 120, -105)
+
+
+@pytest.fixture(scope="module")
+def dead_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, float]]:
+    now = time.time() // STEP * STEP
+    with history.serve(
+        history.openmetrics(one_dead_server(now)), tmp_path_factory.mktemp("dead") / "p"
+    ) as url:
+        yield Prometheus(Access(url)), now
+
+
+def test_a_dead_server_and_no_repaired_load_is_why_its_model_is_not_ready(
+    dead_server: tuple[Prometheus, float],
+) -> None:
+    """The page went back to the file that had been missing ten minutes before, and to the step about it."""
+    prometheus, now = dead_server
+    labels = {"alertname": "TritonModelLoadFailed", "model": "broken", "instance": "a"}
+    incident = about(now, **labels)
+    texts = {"summary": "broken failed to load on a", "description": "A load failed."}
+    lead = incident.lead.model_copy(update={"annotations": texts})
+    known = serving(prometheus)(incident)
+    evidence = Evidence.of(SourceFacts(cause="missing_file").and_newer(known), now)
+    shown = root(incident.model_copy(update={"members": {"a": lead}, "evidence": evidence}), Style(), now)
+
+    assert shown.text.startswith(
+        f"🟠 a does not answer since {clock(now - 120)}: nothing serves broken now · "
+    )
+    assert f"*First step*\n{Readiness.step_for('state:unknown')}" in [
+        block.get("text", {}).get("text") for block in shown.blocks
+    ]
+    assert "missing" not in str(shown.blocks)
+    assert "A load failed" not in str(shown.blocks)
+    # Another replica that died is not why the load failed on this one.
+    assert (
+        "" == serving(prometheus)(about(now, **(labels | {"model": "ranker", "instance": "b"}))).dead_server
+    )
+
+
+@pytest.mark.parametrize(("began", "explains"), [(600, False), (241, False), (239, True), (60, True)])
+def test_a_dead_server_explains_only_what_began_after_it_died(
+    dead_server: tuple[Prometheus, float], began: float, explains: bool
+) -> None:
+    """A queue was full for four minutes when one of two servers died: that was not why."""
+    prometheus, now = dead_server
+    labels = {"alertname": "TritonQueueBudgetBurn", "slo": "queue", "indicator": "queue", "model": "ranker"}
+    member = Member(labels=labels, starts_at=now - began)
+    incident = Incident(name="n", key="k", receiver="r", opened_at=now - began, members={"a": member})
+    step = f"Start a again: it does not answer since {clock(now - 120)}, and is the likely cause."
+
+    assert (step if explains else "") == from_prometheus(prometheus)(incident).first_step
+
+
+def test_of_a_server_that_answers_again_all_is_of_one_moment(dead_server: tuple[Prometheus, float]) -> None:
+    """It answered, and in the same message was down, served nothing, and somebody was to look for its process."""
+    prometheus, now = dead_server
+    incident = about(now, alertname="TritonServerDown", instance="c")
+    texts = {"summary": "c is down", "description": "Its process has ended.", "action": "Check the process."}
+    lead = incident.lead.model_copy(update={"annotations": texts})
+    known = serving(prometheus)(incident)
+    incident = incident.model_copy(update={"members": {"a": lead}, "evidence": Evidence.of(known, now)})
+    shown = root(incident, Style(), now)
+    ends = {"members": {"a": lead.model_copy(update={"ends_at": now})}, "closed_at": now}
+    closed = incident.model_copy(update=ends)
+
+    assert known.ended is not None
+    assert now - 75 <= known.ended < now - 60
+    assert (
+        f"c did not answer; answers again since {clock(known.ended)}" == headline(incident).partition(" ")[2]
+    )
+    lines = f"2 of 3 answer\nslow is loading on c since {clock(now - 7200)}: nothing serves it now"
+    assert lines == dict(known.facts)["Servers"]
+    assert "process" not in str(shown.blocks)
+    # The alert fires on for a minute or two.
+    assert known.ended == closed.ended_at
+
+
+def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:
+    """Its last words were that the model is ready."""
+    prometheus, now = dead_server
+    labels = {
+        "slo": "readiness",
+        "indicator": "readiness",
+        "model": "dark",
+        "alertname": Readiness.burn_alert,
+    }
+    known = serving(prometheus)(about(now, **labels))
+    nothing = "nothing is known about d: the exporter does not answer Prometheus"
+
+    assert ({"Servers": nothing}, "", "") == (dict(known.facts), known.over, known.dead_server)
+    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, ["d"])
 
 
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])

@@ -268,15 +268,13 @@ def test_what_a_model_raised_before_its_server_died_is_not_why_it_is_not_ready()
     labels = {**member.labels, "alertname": Readiness.burn_alert, "indicator": "readiness"}
     changed = member.model_copy(update={"annotations": {"action": Readiness.all_steps()}, "labels": labels})
     step = Readiness.steps_by_cause["state:unknown"]
+    dead = "a:8000 does not answer since 18:59 UTC"
     evidence = Evidence(
-        at=1.0,
-        reasons={"ranker v1 on a:8000": "ValueError: no vector for tenant 4711"},
-        largest_cause="state:unknown",
-        first_step=step,
+        at=1.0, reasons={"ranker v1 on a:8000": "ValueError: no vector for tenant 4711"}, dead_server=dead
     )
     header, *rest = messages.root(failed_load(members={"f": changed}, evidence=evidence), Style(), 2.0).blocks
 
-    assert "ValueError" not in json.dumps(header)
+    assert f"🔴 {dead}" == header["text"]["text"]
     assert f"*First step*\n{step}" in [block.get("text", {}).get("text") for block in rest]
     assert "ValueError" in json.dumps(rest)
 

@@ -18,10 +18,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from triton_alerts.bridge import text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
+    ABOUT_READINESS,
     BUDGET_LEFT,
-    EXPLAINED_BY_LOAD_FAILURE,
     FACTS_WHILE_OPEN,
-    LOAD_FAILED,
     OBJECTIVE,
     WIDE_FACTS,
     Event,
@@ -278,10 +277,8 @@ def _serves_again(incident: Incident) -> bool:
     evidence = incident.evidence
     if evidence is None or evidence.at < (incident.closed_at or 0.0):
         return False
-    was_not_ready = {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE} & {
-        member.name for member in incident.members.values()
-    }
-    return bool(was_not_ready) and evidence.servers_not_ready == 0
+    was_not_ready = any(member.name in ABOUT_READINESS for member in incident.members.values())
+    return was_not_ready and evidence.servers_not_ready == 0
 
 
 def _alert_names(event: Event) -> str:
@@ -302,6 +299,8 @@ def _alert_names(event: Event) -> str:
 def title_of(incident: Incident) -> str:
     """Return what is wrong in plain numbers where a source knows them, else as the alert says it."""
     lead = incident.lead
+    if incident.open and incident.source_facts.dead_server:
+        return incident.source_facts.dead_server
     # What other servers serve is of the moment: it does not say what is over.
     knows = SLO in lead.labels or (incident.open and not lead.labels.get("model"))
     return (incident.source_facts.title if knows else "") or summary_of(lead)
@@ -349,7 +348,7 @@ def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Mess
         section(state),
         *([{"type": "section", "fields": facts}] if facts else []),
         *_why_blocks(incident),
-        *([section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []),
+        *([section(f"*First step*\n{prose(step, 800)}")] if step else []),
         *_actions(incident, style),
         {"type": "context", "elements": [mrkdwn(_footer(incident))]},
     ]
@@ -534,8 +533,9 @@ def _acknowledged(incident: Incident) -> Iterator[str]:
 
 def _why_blocks(incident: Incident) -> list[Block]:
     lead = incident.lead
-    # The thread reports how it ended; what caused it stays worth reading.
-    description = lead.annotations.get("description", "") if incident.open else ""
+    # What is over is described no more, nor a failed load where the server is dead; what caused it stays worth reading.
+    is_past = incident.lead_is_over or incident.source_facts.dead_server
+    description = "" if is_past else lead.annotations.get("description", "")
     blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
     cause = causes.brief(incident, lead)
     if cause and cause not in plain(title_of(incident) + f": {cause}", text.MAX_HEADER_LENGTH - 10):

@@ -27,12 +27,16 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 def cause(incident: Incident, lead: Member) -> str:
     """Return the cause: that in the alert, what Prometheus knows, or the class of Triton's reason; else nothing."""
+    if incident.source_facts.dead_server:
+        return "state:unknown"  # whatever its model raised or lacked before
     known = lead.annotations.get("cause", "") or incident.source_facts.cause
     return known or _class_of_not_ready(incident, lead)
 
 
 def brief(incident: Incident, lead: Member) -> str:
     """Return the cause in a few words, for a title: the missing file by its name, the exception, else its class."""
+    if incident.source_facts.dead_server:
+        return ""  # the title says it
     name = cause(incident, lead)
     files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
@@ -50,7 +54,14 @@ def largest(incident: Incident, lead: Member) -> str:
 
 
 def first_step(incident: Incident, lead: Member) -> str:
-    """Return the step for the cause that Prometheus, the alert or Triton's reason names, else the alert's own."""
+    """Return the step for the cause that Prometheus, the alert or Triton's reason names, else the alert's own.
+
+    There is none once the fault is over.
+    """
+    if incident.lead_is_over:
+        return ""
+    if incident.source_facts.dead_server:
+        return Readiness.step_for("state:unknown")
     own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own == action(alert, kind.all_steps()):
@@ -69,8 +80,6 @@ def _class_of_not_ready(incident: Incident, lead: Member) -> str:
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
-    if incident.source_facts.largest_cause == "state:unknown":
-        return ""  # Triton does not answer: what a model of it raised before is not why
     classes = {classify(text) for text in _reasons(incident, lead)} - {"other"}
     return classes.pop() if len(classes) == 1 else ""
 

@@ -20,9 +20,12 @@ from itertools import pairwise
 from typing import Any
 
 from triton_alerts.bridge.incidents.incident import (
+    ABOUT_READINESS,
     BUDGET_LEFT,
     BURN_RATE,
     END_SECONDS,
+    EXPORTER_DOWN,
+    FACTS_WHILE_OPEN,
     GPU,
     LAST_CHANGE,
     OBJECTIVE,
@@ -35,9 +38,10 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.broken import down_servers, served_lines
+from triton_alerts.broken import broken_now, down_servers, served_lines, since_text
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.catalogue import gpu, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
+from triton_exporter.catalogue.external import stack
 from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import parse_moment
 from triton_exporter.common.printable import listed
@@ -141,10 +145,15 @@ class Enricher:
 def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
     """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
-        silent_since = evidence.prometheus_silent_since
+        silent_since, earlier = evidence.prometheus_silent_since, before.source_facts
         if silent_since is not None:
             silent_since = before.evidence.prometheus_silent_since or silent_since
-        known = before.source_facts.and_newer(evidence)
+        else:  # what was so a minute ago may be so no more
+            lasting = tuple((name, fact) for name, fact in earlier.facts if name not in FACTS_WHILE_OPEN)
+            earlier = earlier.model_copy(update={"facts": lasting, "first_step": ""})
+        if evidence.dead_server:  # what Triton said about the model before is no reason
+            earlier = earlier.model_copy(update={"reasons": {}})
+        known = earlier.and_newer(evidence)
         evidence = Evidence.of(known, evidence.at, silent_since, evidence.about)
     return before.model_copy(update={"evidence": evidence}), ()
 
@@ -193,6 +202,8 @@ MAX_REASON_LENGTH = 8_000
 MAX_STATE_BYTES = 8 * 1024 * 1024
 _BEFORE_SECONDS = 900.0
 """How long before the first alert an error may be to explain it: alerts need some minutes to fire."""
+LATE_SECONDS = 120.0
+"""How much later than its effect a cause may be dated: alerts, polls and scrapes begin late."""
 _GONE = ("missing", "not_loaded", "unloaded")
 
 
@@ -246,6 +257,8 @@ def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
             failure if isinstance(failure := entry.get(f"last_{name}"), dict) else {}
             for name in ("load_failure", "request_error", "probe_error")
         )
+        if 0 < _moment(load.get("at")) < _moment(entry.get("not_ready_since")) - LATE_SECONDS:
+            load = {}  # it was repaired: the model was ready since
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         # It still is where the model was unloaded or deleted since.
         texts = [] if entry.get("ready") else [entry.get("reason"), load.get("text")]
@@ -290,13 +303,15 @@ def objective_budget(prometheus: Prometheus) -> Source:
     """Return the source of when it began, and of target, burn rate, budget left and causes of the objective that burns."""
 
     def ask(incident: Incident) -> SourceFacts:
-        known = SourceFacts(began=_began(prometheus, incident))
+        began = _began(prometheus, incident)
+        known = SourceFacts(began=began)
         member = incident.burning
         if member is None:
             return known
         known = known.and_newer(_budget_facts(prometheus, incident, member))
         if incident.open:  # else the title says what was wrong, not what is ready now
-            known = known.and_newer(_not_ready(prometheus, member))
+            since = incident.since if began is None else min(began, incident.since)
+            known = known.and_newer(_not_ready(prometheus, member, since))
         known = known.and_newer(SourceFacts(calm=_calm(prometheus, member)))
         return known if member is incident.lead else known.model_copy(update={"over": None})
 
@@ -435,24 +450,29 @@ def _time(seconds: float) -> str:
     return re.sub(r"(?<=\d)(?=\D)", " ", time_text(seconds), count=1)
 
 
-def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
+def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
     """Return on how many servers the model is not ready, since when, and what to do about it.
 
     Where some server has it ready, only for the objective that is about this.
     """
     where = matchers_of(member, "model")
-    found = prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})") if where.parts else ()
+    if not where.parts:
+        return SourceFacts()
+    found = prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})")
     ready = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+    of_readiness = member.labels.get(names.INDICATOR) == Readiness.name()
+    if not ready and _unknown_servers(prometheus, where):
+        return SourceFacts(title="" if of_readiness else None)
     if not ready:
-        return _removed(prometheus, member) if where.parts else SourceFacts()
-    if any(ready.values()) and member.labels.get(names.INDICATOR) != Readiness.name():
-        return SourceFacts() if all(ready.values()) else _beside_a_dead_server(prometheus, member)
+        return _removed(prometheus, member)
+    if any(ready.values()) and not of_readiness:
+        return SourceFacts() if all(ready.values()) else _beside_a_dead_server(prometheus, member, since)
     model = member.labels["model"]
     if all(ready.values()):
-        return SourceFacts(title=f"{model} was not ready, and is ready again on all its servers")
+        return SourceFacts(title=f"{model} was not ready")
     # The last of them: since then it are so many.
-    since = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
-    began = f" since {datetime.fromtimestamp(since[0].value, UTC):%H:%M} UTC" if since else ""
+    last = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
+    began = since_text(last[0].value if last else None)
     bad_servers = sorted(name for name, good in ready.items() if not good)
     on = f"{listed(bad_servers, 1)} ({len(bad_servers)} of {count(len(ready), 'server')})"
     title = f"{model} is not ready on {on}{began}"
@@ -463,13 +483,18 @@ def _not_ready(prometheus: Prometheus, member: Member) -> SourceFacts:
     return SourceFacts(title=title, first_step=step, over="")
 
 
-def _beside_a_dead_server(prometheus: Prometheus, member: Member) -> SourceFacts:
+def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
     """Return the step about a server of the model that does not answer, unless the model fails on a live one.
 
-    Clients of the dead one fail, and the others get its traffic: neither is the model's doing.
+    Clients of the dead one fail, and the others get its traffic: neither is the model's doing. What began `since`, before
+    it died, has another cause.
     """
     model = member.labels["model"]
-    down = [server for server in down_servers(prometheus) if model in server.models]
+    down = [
+        server
+        for server in down_servers(prometheus)
+        if model in server.models and server.since is not None and server.since <= since + LATE_SECONDS
+    ]
     where = matchers_of(member, "model").also('reason!="CANCELED"')
     failures = f"increase({triton.REQUEST_FAILURE}{where}[5m])"
     of_errors = member.labels.get(names.INDICATOR) == Errors.name()
@@ -547,68 +572,133 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         found = prometheus.instant(f"max by (instance) ({series})")
         return {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
 
-    model = member.labels["model"]
+    model, own = member.labels["model"], member.labels.get("instance")
     ready, of_all_versions = ready_by("model", "version"), ready_by("model")
+    unknown = _unknown_servers(prometheus, matchers_of(member, "model"))
+    here = [own] if own else [*ready, *unknown]
+    lost = {server for server in here if not ready.get(server)}
+    over = ended = dead = None
+    if member.name in _OVER_ONCE_READY:
+        ended = None if lost else _ready_again(prometheus, member)
+        is_over = ready and not lost and (ended is not None or member.name == Readiness.burn_alert)
+        over = f"ready again{since_text(ended)}" if is_over else ""
+    if member.name in ABOUT_READINESS:
+        down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
+        dead = down[0].words if lost and lost == {server.instance for server in down} else ""
+    shown = ready_text(ready, unknown)
+    known = SourceFacts(facts=((SERVERS, shown),) if shown else (), over=over, ended=ended, dead_server=dead)
     if not of_all_versions:
         # Where only Triton's metrics are read, there never is one.
         vanished = ready_by("model", over="last_over_time({}[1h])")
-        return SourceFacts(not_served=f"no server reports {model} any more" if vanished else None)
+        not_served = f"no server reports {model} any more" if vanished else None
+        return known.model_copy(update={"not_served": not_served})
     not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
-    if not ready:
-        return SourceFacts(not_served=not_served)
-    not_ready = sum(not good for good in ready.values())
-    facts = ((SERVERS, ready_text(ready)),)
-    over = _ready_again(prometheus, member) if member.name in _ABOUT_LOADS else None
-    return SourceFacts(facts=facts, servers_not_ready=not_ready, not_served=not_served, over=over)
+    not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
+    return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
 
 
-_ABOUT_LOADS = {name for name, lookup in _LOOKUPS.items() if state.MODEL_LOAD_FAILURES.name in lookup.expr}
-"""Alerts on models that are not ready: they look back, or fire on for some minutes, after a model has loaded."""
+_OVER_ONCE_READY = {
+    Readiness.burn_alert,
+    # They look back, or fire on for some minutes, after a model has loaded. One that flaps is ready now and then.
+    *(name for name, lookup in _LOOKUPS.items() if state.MODEL_LOAD_FAILURES.name in lookup.expr),
+} - {"TritonModelFlapping"}
+"""Alerts about models that are not ready."""
 
 
-def _ready_again(prometheus: Prometheus, member: Member) -> str:
-    """Return since when every version is ready that was not when the alert fired; empty where one is not."""
+def _ready_again(prometheus: Prometheus, member: Member) -> float | None:
+    """Return when the last version became ready that was not when the alert fired; None where there was none."""
     since = f"{state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'instance', *names.GROUPING)}"
-    last = f"max(max_over_time(timestamp({since})[30m:5s]))"
-    ended = prometheus.instant(f"{last} >= {member.starts_at} unless on () {since}")
-    return f"ready again since {datetime.fromtimestamp(ended[0].value, UTC):%H:%M} UTC" if ended else ""
+    # A budget's alert may fire after the end of what spent it.
+    fired = 0 if member.name == Readiness.burn_alert else member.starts_at
+    ended = prometheus.instant(f"{_last_time(since)} >= {fired} unless on () {since}")
+    return ended[0].value if ended else None
+
+
+def _last_time(condition: str) -> str:
+    """Return PromQL for when a condition was last true within half an hour."""
+    return f"max(max_over_time(timestamp({condition})[30m:5s]))"
+
+
+def _unknown_servers(prometheus: Prometheus, model: Matchers) -> list[str]:
+    """Return the servers that had a model within the last hour, and whose exporters do not answer Prometheus now."""
+    had = f"last_over_time({state.MODEL_READY}{model}[1h])"
+    found = prometheus.instant(f"{_EXPORTER_UP} == 0 and on (instance) {had}")
+    return sorted({sample.labels.get("instance", "?") for sample in found})
+
+
+_EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
+
+
+def _nothing_known(servers: Sequence[str]) -> str:
+    return (
+        f"nothing is known about {listed(servers, _SERVERS_NAMED)}: the exporter does not answer Prometheus"
+    )
 
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     """Return which of the servers are down and what they served, for an alert about a server or a job."""
     found = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
     live = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
-    instance = member.labels.get("instance")
+    instance, is_down = member.labels.get("instance"), is_not_served(member)
+    facts: tuple[tuple[str, str], ...] = ()
     if instance and instance not in live:
-        before = prometheus.instant(
-            f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
-        )
-        vanished = any(not sample.value for sample in before)
-        return SourceFacts(not_served=f"nothing reports on {instance} any more" if vanished else "")
+        last = f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
+        vanished = any(not sample.value for sample in prometheus.instant(last))
+        over = "" if is_down or member.name == EXPORTER_DOWN else None
+        if is_down and prometheus.instant(f"{_EXPORTER_UP} == 0 and on (instance) {last}"):
+            facts = ((SERVERS, _nothing_known([instance])),)
+        not_served = f"nothing reports on {instance} any more" if vanished else ""
+        return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
     concerned = [server for server in down if instance in (None, server.instance)]
-    facts: tuple[tuple[str, str], ...] = ()
+    not_live = None if instance is None else f"{instance} does not answer" if concerned else ""
+    if instance and (member.name == EXPORTER_DOWN or (is_down and not concerned)):
+        again = _answers_again(prometheus, member, live)
+        return again.model_copy(update={"not_served": not_live})
     if concerned:
         names_of_down = listed(sorted(server.instance for server in down), _SERVERS_NAMED)
         models = {model: numbers for server in concerned for model, numbers in server.models.items()}
         words = [f"{len(down)} of {len(live)} down: {names_of_down}", *served_lines(models)]
         facts = ((SERVERS, "\n".join(words)),)
-    title = None
-    if is_not_served(member) and instance:
-        title = concerned[0].words if concerned else f"{instance} answers again"
-    elif is_not_served(member) and concerned:
+    title, over = None, "" if is_down else None
+    if is_down and instance:
+        title = concerned[0].words
+    elif is_down and any(live.values()):
+        title, over = "No Triton server answered", f"{sum(live.values())} of {len(live)} answer again"
+    elif is_down and concerned:
         summary = member.annotations.get("summary") or member.name
         title = f"{summary}: {listed([f'{server.instance} does not answer{server.since_words}' for server in down], 1)}"
-    not_served = None if instance is None else f"{instance} does not answer" if concerned else ""
-    return SourceFacts(facts=facts, title=title, not_served=not_served)
+    return SourceFacts(facts=facts, title=title, over=over, not_served=not_live)
 
 
-def ready_text(ready: dict[str, bool]) -> str:
-    """List the servers that are not ready, or all servers where all are ready."""
+def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:
+    """Return since when the server or exporter of an alert answers again, and which models the server lacks still."""
+    instance = member.labels["instance"]
+    of_exporter = member.name == EXPORTER_DOWN
+    was = matchers_of(member, "instance")
+    answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
+    found = prometheus.instant(_last_time(f"{answers} == 0"))
+    ended = found[0].value if found else None
+    over = f"answers again{since_text(ended)}"
+    if of_exporter:
+        return SourceFacts(over=over, ended=ended)
+    lacking = [each.words for each in broken_now(prometheus).not_ready if instance in each.instances]
+    lines = [f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]]
+    title = f"{instance} did not answer"
+    return SourceFacts(facts=((SERVERS, "\n".join(lines)),), title=title, over=over, ended=ended)
+
+
+def ready_text(ready: dict[str, bool], unknown: Sequence[str] = ()) -> str:
+    """List the servers that are not ready, or all servers where all are; and those of which nothing is known."""
     bad = sorted(name for name, good in ready.items() if not good)
-    if not bad:
-        return f"ready on {_all_servers(len(ready))}: {listed(sorted(ready), _SERVERS_NAMED)}"
-    return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {listed(bad, _SERVERS_NAMED)}"
+    lines = [_nothing_known(unknown)] if unknown else []
+    if bad:
+        lines = [f"not on {listed(bad, _SERVERS_NAMED)}", *lines]
+    if ready and lines:
+        lines = [f"ready on {len(ready) - len(bad)} of {len(ready) + len(unknown)}", *lines]
+    elif ready:
+        lines = [f"ready on {_all_servers(len(ready))}: {listed(sorted(ready), _SERVERS_NAMED)}"]
+    return "\n".join(lines)
 
 
 def _all_servers(count: int) -> str:
@@ -658,7 +748,7 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
             start = max(now % step, now - steps * step)
             series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
-                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, incident.fired_at)),))
+                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, now)),))
         return SourceFacts()
 
     return ask
@@ -689,22 +779,22 @@ def changes(series: Iterable[Series]) -> list[ModelChange]:
     return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
 
 
-def _changes_text(recent: list[ModelChange], since: float) -> str:
+def _changes_text(recent: list[ModelChange], now: float) -> str:
     """Return the newest changes, a line each; what happened to several servers alike is one line."""
     lines: dict[tuple[str, str], list[ModelChange]] = {}
     for change in recent:
         lines.setdefault((change.version, change.what), []).append(change)
-    return "\n".join(_change_text(alike, since) for alike in list(lines.values())[:_CHANGES_SHOWN])
+    return "\n".join(_change_text(alike, now) for alike in list(lines.values())[:_CHANGES_SHOWN])
 
 
-def _change_text(alike: list[ModelChange], since: float) -> str:
+def _change_text(alike: list[ModelChange], now: float) -> str:
     last = alike[0]
     name = f"version {last.version} {last.what}" if last.version else last.what
     servers = len({change.instance for change in alike})
     where = f" on {servers} servers" if servers > 1 else ""
-    # A duration, not a time: other times in the message are in the reader's time zone, which only Slack knows.
-    order = "before" if last.at <= since else "after"
-    return f"{name}{where} {in_words(abs(since - last.at))} {order} the first alert"
+    at = datetime.fromtimestamp(last.at, UTC)
+    day = "" if now - last.at < DAY / 2 else f"{at:%Y-%m-%d} "
+    return f"{name}{where} at {day}{at:%H:%M} UTC"
 
 
 def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:

@@ -134,6 +134,8 @@ EXPLAINED_BY_LOAD_FAILURE = (
     *("TritonExpectedModelMissing", "TritonModelFlapping", Readiness.burn_alert),
 )
 """Where LOAD_FAILED fires too, it is the cause of these alerts, and leads the incident."""
+ABOUT_READINESS = (LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE)
+EXPORTER_DOWN = "TritonExporterDown"
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
@@ -195,6 +197,11 @@ class SourceFacts(BaseModel, frozen=True):
     """What is wrong with the objective, in plain numbers; empty: nothing is wrong at this moment; None: not known."""
     over: str | None = None
     """Since when the fault of the lead is over, whose alert still fires; empty: it is not over; None: not known."""
+    ended: float | None = None
+    """When the fault of the lead ended, which is before its alert does; None: it has not, or is not known."""
+    dead_server: str | None = None
+    """Which server does not answer, where that alone is why the model of the lead is not ready; empty: none is; None: not
+    known."""
     servers_not_ready: int | None = None
     not_served: str | None = None
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
@@ -214,6 +221,8 @@ class SourceFacts(BaseModel, frozen=True):
             first_step=newer.first_step or self.first_step,
             title=self.title if newer.title is None else newer.title,
             over=self.over if newer.over is None else newer.over,
+            ended=None if newer.over == "" else newer.ended or self.ended,
+            dead_server=self.dead_server if newer.dead_server is None else newer.dead_server,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
             began=min((at for at in (self.began, newer.began) if at is not None), default=None),
@@ -291,8 +300,9 @@ class Incident(BaseModel, frozen=True):
         if self._evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        of_lead = {"cause": "", "largest_cause": "", "first_step": "", "title": None, "over": None}
-        return self.evidence.model_copy(update={"facts": others, **of_lead})
+        unknown = dict.fromkeys(("title", "over", "ended", "dead_server"))
+        none = dict.fromkeys(("cause", "largest_cause", "first_step"), "")
+        return self.evidence.model_copy(update={"facts": others, **none, **unknown})
 
     @property
     def _evidence_is_about_lead(self) -> bool:
@@ -377,6 +387,11 @@ class Incident(BaseModel, frozen=True):
         return next((member for member in self._worst_first if SLO in member.labels), None)
 
     @property
+    def lead_is_over(self) -> bool:
+        """Whether what leads is over: its alert may fire on for a while."""
+        return not self.open or bool(self.source_facts.over)
+
+    @property
     def _worst_first(self) -> list[Member]:
         """What fires, or every alert when nothing does, as `_rank` orders it.
 
@@ -401,9 +416,14 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def ended_at(self) -> float:
-        """End of the last of the incident's alerts that have ended."""
+        """End of the fault where the sources know it, else of the last of the incident's alerts that have ended."""
         ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
-        return max([self.since, *ends])
+        last, fault = max([self.since, *ends]), self.source_facts.ended
+        if fault is None or not all(
+            member.name in (*ABOUT_READINESS, *NOT_SERVED, EXPORTER_DOWN) for member in self.members.values()
+        ):
+            return last
+        return max(self.since, min(fault, last))
 
 
 class Event(BaseModel, frozen=True):
