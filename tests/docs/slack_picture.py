@@ -203,7 +203,7 @@ def _load_failure() -> Incident:
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
     )
-    changes = "version 2 unloaded 2m before the first alert"
+    changes = "version 2 unloaded at 03:07 UTC"
     gpus = (
         "H200 GPU-5a1e3f2c: utilization 0 %, 12.4 of 139.8 GiB used, 38 °C, "
         "not throttled, no XID error in the last hour"
@@ -228,7 +228,7 @@ def _burn() -> Incident:
         ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
         (SPLIT, "queue 81%, executing the model 17%, preparing inputs 1%"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
-        (LAST_CHANGE, "version 2 loaded 1h 58m before the first alert"),
+        (LAST_CHANGE, "version 2 loaded at 01:10 UTC"),
         (GPU, gpus),
     )
     title = "ranker: 22 % of requests take over 1 s (2,912 of 13,000 in 5 min), target 1 %"
