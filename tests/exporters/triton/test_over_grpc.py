@@ -400,7 +400,7 @@ def test_the_web_page_does_without_the_client(
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
     examined: list[object] = []
-    monkeypatch.setattr("tritonwatch.web.server.serve", lambda _args, triton: examined.append(triton) or 0)
+    monkeypatch.setattr("tritonwatch.commands.web.serve", lambda _args, triton: examined.append(triton) or 0)
 
     assert 0 == main(
         ["web", "--prometheus", "http://127.0.0.1:1", "--triton", "grpc://127.0.0.1:1", "--gpu", "none"]
