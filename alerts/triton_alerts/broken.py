@@ -25,7 +25,8 @@ _NOT_READY = f"""\
 and on ({_SERVER}, model, version) {state.MODEL_NOT_READY_SINCE}
 and on ({_SERVER}) {state.SERVER_LIVE} == 1
 unless on ({_SERVER}, model, version) {state.MODEL_FIRST_LOAD}"""
-_SCRAPED = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
+EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
+"""PromQL for whether the last scrape of each exporter succeeded."""
 _NAMED = 3
 
 
@@ -53,7 +54,7 @@ _DOWN_SERVERS = {
 _EVERYTHING = {
     **_DOWN_SERVERS,
     # A single scrape may fail.
-    "unknown": f"max by ({_SERVER}) ({_SCRAPED}) == 0 unless max by ({_SERVER}) (max_over_time({_SCRAPED}[1m])) == 1",
+    "unknown": f"max by ({_SERVER}) ({EXPORTER_UP}) == 0 unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
     "unknown since": _since_query("TritonExporterDown"),
     "not ready": _NOT_READY,
     "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
@@ -81,8 +82,9 @@ class DownServer:
     models: dict[str, Numbers] = field(default_factory=dict)
 
     @property
-    def since_words(self) -> str:
-        return since_text(self.since)
+    def silence(self) -> str:
+        """Say that it does not answer, and since when."""
+        return f"{self.instance} does not answer{since_text(self.since)}"
 
     @property
     def words(self) -> str:
@@ -95,7 +97,7 @@ class DownServer:
             served = f": its models are still served by {_of_servers(*numbers.pop())}"
         else:
             served = ": its models are still served by other servers" if numbers else ""
-        return f"{self.instance} does not answer{self.since_words}{served}"
+        return f"{self.silence}{served}"
 
 
 @dataclass(slots=True)
@@ -159,9 +161,8 @@ class Broken:
         for server in self.down:
             numbers = {name: of for name, of in server.models.items() if model in (None, name)}
             if numbers or model is None:
-                words = f"{server.instance} does not answer{server.since_words}"
                 urgent = not all(serving for serving, _ in numbers.values())
-                found.append(Fault(words, urgent, lines=tuple(served_lines(numbers))))
+                found.append(Fault(server.silence, urgent, lines=tuple(served_lines(numbers))))
         for instance, since in self.unknown:
             if servers is None or instance in servers:
                 words = f"Nothing is known about {instance}{since_text(since)}: its exporter does not answer"

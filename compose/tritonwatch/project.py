@@ -156,6 +156,10 @@ def _link(raw: object) -> tuple[str, str]:
     return title.strip(), url
 
 
+EXPORTER_PORT = 9401
+"""Where an exporter listens unless it is told otherwise; those of the stack and of the chart do."""
+
+
 class Target(NamedTuple):
     """Where an exporter is scraped, and the URLs of its Triton; no metrics: those of port 8002 of the same host."""
 

@@ -25,12 +25,10 @@ from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
 from tritonwatch import access, output
 from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
-from tritonwatch.project import Target, target
+from tritonwatch.project import EXPORTER_PORT, Target, target
 from tritonwatch.usage.generate import PARTS
 
 _DEFAULTS = Options()
-_PORT = 9401
-"""Where the exporters of the stack and of the chart listen."""
 
 
 def generated(
@@ -153,9 +151,9 @@ def _started(targets: Sequence[str]) -> dict[str, Target]:
         access_of = {"triton": each.triton} | ({"triton_metrics": each.metrics} if each.metrics else {})
         page = TritonAccess.read(access_of, {}).metrics_url
         place = f"tritons: {each.exporter}={each.triton}"
-        if port != _PORT:
-            reason = f"the exporter that is started there listens on port {_PORT}"
-            raise ProblemsError(Problem(place, reason, f"write {name}:{_PORT}"))
+        if port != EXPORTER_PORT:
+            reason = f"the exporter that is started there listens on port {EXPORTER_PORT}"
+            raise ProblemsError(Problem(place, reason, f"write {name}:{EXPORTER_PORT}"))
         if name in found:
             raise ProblemsError(Problem(place, f"there are two named {name}", "give each a name of its own"))
         if page in owners:

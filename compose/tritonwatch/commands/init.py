@@ -25,7 +25,7 @@ from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
-from tritonwatch.project import FILE, Files
+from tritonwatch.project import EXPORTER_PORT, FILE, Files
 from tritonwatch.usage.init import Tritons
 
 _HISTORY = "7d"
@@ -33,9 +33,6 @@ _HISTORY = "7d"
 
 
 _MAX_POLLS = 100
-
-
-_EXPORTER_PORT = 9401
 
 
 _MICROSECONDS = 1e6
@@ -85,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if not out.is_absolute() and out.parent != Path() and not args.project_file.path.exists():
         address = args.prometheus or "http://127.0.0.1:9090"
         targets = (
-            f"- 127.0.0.1:{_EXPORTER_PORT + n}={each.address}"
+            f"- 127.0.0.1:{EXPORTER_PORT + n}={each.address}"
             + (f",{each.triton_metrics}" if each.triton and each.triton_metrics else "")
             for n, each in enumerate(each_access)
         )

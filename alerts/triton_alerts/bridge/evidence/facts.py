@@ -38,7 +38,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.broken import broken_now, down_servers, served_lines, since_text
+from triton_alerts.broken import EXPORTER_UP, broken_now, down_servers, served_lines, since_text
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
@@ -504,7 +504,7 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
         return SourceFacts()
     dead = down[0]
     return SourceFacts(
-        first_step=f"Start {dead.instance} again: it does not answer{dead.since_words}, and is the likely cause."
+        first_step=f"Start {dead.instance} again: it does not answer{since_text(dead.since)}, and is the likely cause."
     )
 
 
@@ -622,11 +622,8 @@ def _last_time(condition: str) -> str:
 def _unknown_servers(prometheus: Prometheus, model: Matchers) -> list[str]:
     """Return the servers that had a model within the last hour, and whose exporters do not answer Prometheus now."""
     had = f"last_over_time({state.MODEL_READY}{model}[1h])"
-    found = prometheus.instant(f"{_EXPORTER_UP} == 0 and on (instance) {had}")
+    found = prometheus.instant(f"{EXPORTER_UP} == 0 and on (instance) {had}")
     return sorted({sample.labels.get("instance", "?") for sample in found})
-
-
-_EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 
 
 def _nothing_known(servers: Sequence[str]) -> str:
@@ -645,7 +642,7 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         last = f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
         vanished = any(not sample.value for sample in prometheus.instant(last))
         over = "" if is_down or member.name == EXPORTER_DOWN else None
-        if is_down and prometheus.instant(f"{_EXPORTER_UP} == 0 and on (instance) {last}"):
+        if is_down and prometheus.instant(f"{EXPORTER_UP} == 0 and on (instance) {last}"):
             facts = ((SERVERS, _nothing_known([instance])),)
         not_served = f"nothing reports on {instance} any more" if vanished else ""
         return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
@@ -667,7 +664,7 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         title, over = "No Triton server answered", f"{sum(live.values())} of {len(live)} answer again"
     elif is_down and concerned:
         summary = member.annotations.get("summary") or member.name
-        title = f"{summary}: {listed([f'{server.instance} does not answer{server.since_words}' for server in down], 1)}"
+        title = f"{summary}: {listed([server.silence for server in down], 1)}"
     return SourceFacts(facts=facts, title=title, over=over, not_served=not_live)
 
 
