@@ -73,7 +73,9 @@ def _channel(text: str) -> str:
 
 
 def _pairs(raw: object) -> object:
-    return [f"{severity}={channel}" for severity, channel in raw.items()] if isinstance(raw, dict) else raw
+    if not isinstance(raw, dict):
+        return raw
+    return [channel if channel is None else f"{severity}={channel}" for severity, channel in raw.items()]
 
 
 def _channel_for(text: str) -> str:

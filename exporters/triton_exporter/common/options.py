@@ -90,7 +90,7 @@ def each(read: Callable[[str], Any]) -> BeforeValidator:
 
     def checked(item: object) -> Any:
         if item is None or isinstance(item, bool | list | dict):
-            raise ValueError(f"{item!r} is not text; a name such as null or true needs quotes")
+            raise ValueError(f"{item!r} is not text; a name such as null, true or #pages needs quotes")
         return read(str(item))
 
     return BeforeValidator(
@@ -435,6 +435,8 @@ def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsF
     for key, value in node.value:
         name = str(key.value)
         inside = content.get(name)
+        if name in sections and inside is None:
+            continue  # all of its keys are comments
         if name in sections and isinstance(inside, dict):
             values |= {f"{name}.{inner}": item for inner, item in inside.items()}
             lines |= {f"{name}.{inner.value}": inner.start_mark.line + 1 for inner, _ in value.value}
@@ -449,7 +451,13 @@ def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsF
         for key, value in values.items()
         if key in known and value is not None
     }
-    return OptionsFile(file, given, [_unknown(places[key], key, known) for key in values if key not in known])
+    no_value = "has no value", "write one, in quotes if it begins with #, or leave the key out"
+    problems = [
+        Problem(places[key], *no_value) if key in known else _unknown(places[key], key, known)
+        for key, value in values.items()
+        if value is None or key not in known
+    ]
+    return OptionsFile(file, given, problems)
 
 
 def _unknown(place: str, key: str, known: Collection[str]) -> Problem:
