@@ -137,6 +137,10 @@ def test_the_exporter_shares_the_processes_of_a_triton_that_is_there() -> None:
     assert [] == problems_of(by_default)
 
 
+_STACK = yaml.safe_load(COMPOSE.read_text())
+OTHERS = sorted({*_STACK["services"], *_STACK["volumes"]} - {"exporter"})
+
+
 def _project(tmp_path: Path, *tritons: str) -> Path:
     """Return a copy of the stack's project file with this list, and paths of this machine."""
     paths = {
@@ -219,6 +223,7 @@ def test_the_list_of_the_project_file_starts_an_exporter_for_each_triton(
         ),
         ("b:9402=http://b:8000", "listens on port 9401 (fix: write b:9401)"),
         ("exporter:9401=http://b:8000", "there are two named exporter"),
+        *((f"{name}:9401=http://b:8000", f"the name {name} is taken by the stack") for name in OTHERS),
     ],
 )
 def test_a_list_that_cannot_be_started_is_refused(

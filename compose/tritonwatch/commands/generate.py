@@ -165,6 +165,13 @@ def _started(targets: Sequence[str]) -> dict[str, Target]:
     return found
 
 
+_STACK = (
+    *("alertmanager", "bridge", "dcgm-exporter", "generated", "generator", "grafana"),
+    *("prometheus", "reload", "triton-demo", "triton-gpu", "web"),
+)
+"""Names of services and volumes of compose/docker-compose.yml that no further exporter can have."""
+
+
 def _compose_override(exporters: Mapping[str, Target]) -> str:
     """Return the file that makes compose/docker-compose.yml start an exporter for each Triton of the list."""
     if "exporter" not in exporters:
@@ -180,6 +187,9 @@ def _compose_override(exporters: Mapping[str, Target]) -> str:
         }
         if name == "exporter":
             services["exporter"] = services["web"] = {"environment": variables}
+        elif name in _STACK:
+            place = f"tritons: {each.exporter}={each.triton}"
+            raise ProblemsError(Problem(place, f"the name {name} is taken by the stack", "choose another"))
         else:
             services[name] = {
                 "extends": {"file": "docker-compose.yml", "service": "exporter"},
