@@ -10,12 +10,12 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from statistics import median
 
 import numpy as np
 
 from triton_exporter.common.duration import duration_text
+from triton_exporter.common.moments import parse_moment
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import Episode, Replayed, Severity, data_from
 
@@ -73,16 +73,9 @@ def _incident_rows(text: str) -> Iterator[LabelledIncident]:
 
 def _moment(text: str, where: str) -> float:
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise IncidentError(
-            f"{where}: {text!r} is not a time; write 2026-05-01T09:30Z or Unix seconds"
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return parse_moment(text)
+    except ValueError as error:
+        raise IncidentError(f"{where}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,7 +341,7 @@ def write_history(path: Path) -> Path:
 def test_tables_name_alerts_scores_and_unknown_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """People see when what fired, its score, and how much was unknown."""
+    """People see when what fired, its score, and how much was unknown; times in milliseconds scored nothing."""
     labels = incidents(tmp_path / "i.csv", (36000, 36300, "", "m", "", ""))
     words = ["--history", str(write_history(tmp_path / "h.csv")), "--incidents", str(labels)]
 
@@ -358,6 +358,10 @@ def test_tables_name_alerts_scores_and_unknown_time(
     assert all(line.isprintable() for line in text.split("\n"))
     [score] = [line.split() for line in text.splitlines() if "100.0%" in line]
     assert ["1", "2", "100.0%", "100.0%", "0"] == score[:5]
+    incidents(labels, (36_000_000_000_000, 36_300_000_000_000, "", "m", "", ""))
+    assert 1 == main(["backtest", *words])
+    refused = "line 2: 36000000000000 is not in the years 1970 to 2199; Unix times are in seconds"
+    assert f"--incidents {labels}: {refused}" in capsys.readouterr().err
 
 
 def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
