@@ -476,6 +476,18 @@ def test_the_end_of_an_alert_waits_for_what_is_known_after_it(bridge: Bridge, en
     assert "⚪" not in "".join(root.shown_over_time)
 
 
+def test_a_page_waits_no_longer_because_another_alert_has_ended(bridge: Bridge) -> None:
+    """Prometheus does not answer, and the page waited for ten seconds instead of 2.5."""
+    bridge.workers[0].options = DeliveryOptions(evidence_seconds=2.5)
+    start, low = bridge.clock.now, DOWN | {"alertname": "TritonModelReplicasLow", "severity": "warning"}
+    bridge.fire(low, DOWN)
+    bridge.clock.now += 1
+    bridge.fire(DOWN, ended=(low,), start=-1)
+    bridge.run_for(20)
+
+    assert [True] == [root.at - start < 5.0 for root in bridge.workspace.roots()]
+
+
 @pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])
 def test_a_page_that_nothing_serves_leads_no_more_once_all_servers_do(not_ready: int, leads: str) -> None:
     """It fires on until its window is empty, while requests fail for another reason."""

@@ -84,7 +84,8 @@ def next_task(
 
     def waits_for_evidence(delivery: Delivery) -> bool:
         decided_at, patience = _decided_at(delivery), evidence_seconds
-        if delivery.closed_at is not None or delivery.resolved_at is not None:
+        is_news = not delivery.ts or delivery.raised_at is not None
+        if delivery.closed_at is not None or (delivery.resolved_at is not None and not is_news):
             patience *= PATIENCE_AT_END
         wait = decided_at + patience - now if decided_at <= now else 0.0
         if wait <= 0 or has_evidence(delivery):
