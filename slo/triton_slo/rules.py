@@ -617,15 +617,21 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
         name: escape_template(text)
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
-    window = canonical(tier.long)
-    allowed = _percent(error_budget(objective.target))
-    allowed += " (some models: an override)" if any(o.target for o in objective.overrides) else ""
-    threshold = objective.threshold_text
-    if any(o.threshold for o in objective.overrides):
-        threshold = "their threshold"  # the rule is of all models: a list of their thresholds is long
-    # The value of an expression is that of its first line.
-    said = f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold or objective.name)} in the last {window}, at most {allowed} may"
-    where, more = f"the last {window} and of the last {canonical(tier.short)}", ""
+    allowed = _of_model(
+        plan,
+        _percent(error_budget(objective.target)),
+        [(_percent(error_budget(each.target)), each) for each in objective.overrides if each.target],
+    )
+    threshold = _of_model(
+        plan,
+        objective.indicator.threshold_text or objective.name,
+        [(each.threshold, each) for each in objective.overrides if each.threshold],
+    )
+    # The value of an expression is that of its first line. No window: there may be less data than that.
+    said = (
+        f"{_VALUE_IN_PERCENT} of {objective.indicator.failed_words.format(threshold)}, at most {allowed} may"
+    )
+    where, more = f"the last {canonical(tier.long)} and of the last {canonical(tier.short)}", ""
     if plan.pages(tier) and objective.indicator.counts_time:
         said = f"not ready on {_VALUE_IN_PERCENT} of its servers"
         where = f"the last {canonical(tier.short)}"
@@ -638,6 +644,20 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
         "action": own.get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
     }
+
+
+def _of_model(plan: Plan, usual: str, overrides: Sequence[tuple[str, Override]]) -> str:
+    """Return the text of the first override of the alert's model, or the usual, as a template of Prometheus."""
+    for text, override in reversed(overrides):
+        chosen = Matchers().choosing("model", override.models).choosing("version", override.versions)
+        conditions = (
+            f"(eq $labels.{label} {value})"
+            if operator == "="
+            else f'(match "^(?:{value[1:-1]})$" $labels.{label})'
+            for label, operator, value in chosen.within(plan.objective.group_by).split
+        )
+        usual = f"{{{{ if and true {' '.join(conditions)} }}}}{text}{{{{ else }}}}{usual}{{{{ end }}}}"
+    return usual
 
 
 def _own_texts(plan: Plan) -> dict[str, str]:
