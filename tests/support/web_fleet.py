@@ -209,12 +209,14 @@ def states(page: str) -> list[str]:
 
 @contextmanager
 def pages(
-    prometheus: str, *, objectives: Path | None = None, every: float = 15.0
+    prometheus: str, *, objectives: Path | None = None, every: float = 15.0, bridge: Path | None = None
 ) -> Iterator[tuple[str, PrometheusReader]]:
     """Serve the pages over a Prometheus; yield their address and their reader."""
     with Prometheus(Access(prometheus, timeout_seconds=60)) as client:
         reader = PrometheusReader(client, every)
-        sources = Sources(reader, ObjectiveFiles(objectives), addresses=Addresses(prometheus))
+        sources = Sources(
+            reader, ObjectiveFiles(objectives), addresses=Addresses(prometheus), bridge_data=bridge
+        )
         with served(sources) as url:
             yield url, reader
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from triton_alerts.bridge.evidence import causes
 from triton_alerts.broken import Broken, broken_now
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
@@ -112,6 +113,19 @@ class Site:
         return self.sources.reader.ask(
             ("broken", at), lambda prometheus: broken_now(prometheus, at), Broken()
         )
+
+    def load_errors(self, broken: Broken, at: float | None) -> Mapping[str, tuple[str, str]]:
+        """Return, of models that are not ready now, the first line of Triton's error message, and the name of the open
+        incident that has it."""
+        # Prometheus knows no more than the class of the error, and a bridge no error of the past.
+        records = self.sources.incidents().value if broken.not_ready and at is None else []
+        return {
+            member.labels["model"]: (error.partition("\n")[0][:300], record.incident.name)
+            for record in records
+            if record.incident.open
+            for member in record.incident.members.values()
+            for error in causes.reasons(record.incident, member)[:1]
+        }
 
     def objective_infos(self, at: float | None) -> CachedAnswer[Mapping[str, ObjectiveInfo]]:
         """Return the recorded owner, description and window of each objective, by its name."""

@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 import requests
 
+from support import web_fleet
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.stack.demo_run import TIME_SCALE, port_base
 from support.tools import alertmanagers, newest, prometheuses
 from support.waiting import eventually
+from support.web_fleet import text_of
 from triton_slo.bridge_series import EVIDENCE_SOURCES
 from triton_slo.indicators import Readiness
 from tritonwatch.demo.load import FLOWS, LoadGenerator
@@ -150,7 +152,7 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     assert "1000x the allowed rate" == facts["Burn rate"]
     assert re.fullmatch("not known yet: [0-9ms ]+ of data, of 30d", facts["Budget left"])
     assert re.match("(loading|failed to load) [0-9]+%", facts["Causes"])
-    assert f"ready on 0 of 1\nnot on {_triton(posting)}" == facts["Servers"]
+    assert f"not ready on its only server: {_triton(posting)}" == facts["Servers"]
     message = next(block["text"]["text"] for block in page.blocks if "*Error message*" in str(block))
     assert message.startswith(
         "*Error message* for `broken v1`\n```\nInternal: FileNotFoundError: No such file"
@@ -159,6 +161,16 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     assert facts["First step"].startswith("Put the missing file in place")
     assert "GPU" not in facts
     assert _chart(posting, page)["title"].startswith("broken")
+    error = re.compile(
+        r"broken failed to load on .* Internal: FileNotFoundError: .*weights\.txt \( incident \w+ \)"
+    )
+    with web_fleet.pages(posting.ports.url("Prometheus"), bridge=posting.bridge_data, every=1) as (site, _):
+        addresses = (site, f"{site}/model?model=broken")
+        # Triton loads it again and again: for a moment it is loading.
+        eventually(
+            lambda: all(error.search(text_of(requests.get(at, timeout=20).text)) for at in addresses),
+            lambda: text_of(requests.get(site, timeout=20).text),
+        )
 
     posting.repair()
     # On a slow machine the outage is long enough for a ticket of the readiness objective, which keeps the incident
@@ -176,7 +188,9 @@ def test_the_page_of_a_queue_whose_only_server_died_says_so(posting: _Posting) -
     page = eventually(lambda: _page(posting, "saturated"), "the page")
     posting.triton.kill()
     _recheck(
-        posting, page, lambda: bool(re.search(r" \(1 of 1 server\) since| does not answer since", page.text))
+        posting,
+        page,
+        lambda: bool(re.search(r" \(its only server\) since| does not answer since", page.text)),
     )
 
     assert Readiness.steps_by_cause["state:unknown"] == _facts(page)["First step"], page.shown

@@ -434,6 +434,8 @@ def one_dead_server(now: float) -> Iterator[Series]:
     )
     dead = {"alertname": "TritonServerDown", "instance": "a"}
     yield "ALERTS_FOR_STATE", dead, flat(now, now - 120, -105)
+    dark = {"alertname": "TritonExporterDown", "instance": "d"}
+    yield "ALERTS_FOR_STATE", dark, flat(now, now - 585, -585)
 
 
 @pytest.fixture(scope="module")
@@ -511,7 +513,7 @@ def test_of_a_server_that_answers_again_all_is_of_one_moment(dead_server: tuple[
 
 
 def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:
-    """Its last words were that the model is ready."""
+    """Its last words were that the model is ready, before that that a file was missing, and the page kept both."""
     prometheus, now = dead_server
     labels = {
         "slo": "readiness",
@@ -519,11 +521,17 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
         "model": "dark",
         "alertname": Readiness.burn_alert,
     }
-    known = serving(prometheus)(about(now, **labels))
-    nothing = "nothing is known about d: the exporter does not answer Prometheus"
+    incident = about(now, **labels)
+    before = SourceFacts(
+        title="dark was not ready", over="ready again", reasons={"dark": "No such file: a.json"}
+    )
+    known = before.and_newer(from_prometheus(prometheus)(incident)).and_newer(serving(prometheus)(incident))
+    shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
+    nothing = f"nothing is known about d since {clock(now - 585)}: the exporter does not answer Prometheus"
 
-    assert ({"Servers": nothing}, "", "") == (dict(known.facts), known.over, known.dead_server)
-    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, ["d"])
+    assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
+    assert ({"Servers": nothing}, "") == (dict(known.facts), known.over)
+    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": now - 585})
 
 
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])
@@ -550,10 +558,10 @@ def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: flo
     [
         ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
         # Another version serves.
-        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1, ""),
+        ({"model": "ranker", "version": "3"}, {"Servers": "not ready on its only server: a"}, 1, ""),
         ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
         ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1, ""),
-        ({"model": "dead"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1, "no server has dead ready"),
+        ({"model": "dead"}, {"Servers": "not ready on its only server: a"}, 1, "no server has dead ready"),
         ({"model": "gone"}, {}, None, "no server reports gone any more"),
         ({"model": "unknown"}, {}, None, None),
         ({"instance": "a"}, {"Servers": "2 of 3 down: a, b"}, None, "a does not answer"),
@@ -589,4 +597,4 @@ def test_an_alert_shows_where_its_model_is_ready_or_which_servers_are_down(
 )
 def test_servers_are_named_as_far_as_a_line_goes(ready: dict[str, bool], line: str) -> None:
     """Servers that are not ready are named first."""
-    assert line == ready_text(ready)
+    assert line == ready_text(ready, {})

@@ -38,10 +38,10 @@ def brief(incident: Incident, lead: Member) -> str:
     if incident.source_facts.dead_server:
         return ""  # the title says it
     name = cause(incident, lead)
-    files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
+    files = {match[1] for text in reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
-    raised = {match[0] for text in _reasons(incident, lead) if (match := _RAISED.search(text))}
+    raised = {match[0] for text in reasons(incident, lead) if (match := _RAISED.search(text))}
     if name == "python_error" and len(raised) == 1:
         return raised.pop()
     return cause_words(name)
@@ -72,7 +72,7 @@ def first_step(incident: Incident, lead: Member) -> str:
 
 def _not_listed(incident: Incident, lead: Member) -> tuple[str, ...]:
     """Return the cause that the exporter sees where Triton does not list a model."""
-    return ("state:missing",) if NOT_LISTED in _reasons(incident, lead) else ()
+    return ("state:missing",) if NOT_LISTED in reasons(incident, lead) else ()
 
 
 def _class_of_not_ready(incident: Incident, lead: Member) -> str:
@@ -80,16 +80,16 @@ def _class_of_not_ready(incident: Incident, lead: Member) -> str:
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
-    classes = {classify(text) for text in _reasons(incident, lead)} - {"other"}
+    classes = {classify(text) for text in reasons(incident, lead)} - {"other"}
     return classes.pop() if len(classes) == 1 else ""
 
 
-def _reasons(incident: Incident, lead: Member) -> list[str]:
+def reasons(incident: Incident, member: Member) -> list[str]:
     """Return Triton's own words about the model of an alert, of whichever version and server."""
-    model = lead.labels.get("model", "")
-    reasons = incident.source_facts.reasons if model else {}
+    model = member.labels.get("model", "")
+    known = incident.source_facts.reasons if model else {}
     return [
         text
-        for name, text in reasons.items()
+        for name, text in known.items()
         if name == model or name.startswith((f"{model} v", f"{model} on "))
     ]

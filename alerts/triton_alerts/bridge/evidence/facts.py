@@ -58,7 +58,6 @@ from triton_slo.amounts import (
 )
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Errors, Indicator, Readiness, indicator_class
-from triton_slo.problem_words import count
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, regex_of
 from triton_slo.server_access import Access, session_for
@@ -461,8 +460,6 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     found = prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})")
     ready = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
     of_readiness = member.labels.get(names.INDICATOR) == Readiness.name()
-    if not ready and _unknown_servers(prometheus, where):
-        return SourceFacts(title="" if of_readiness else None)
     if not ready:
         return _removed(prometheus, member)
     if any(ready.values()) and not of_readiness:
@@ -474,7 +471,8 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     last = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
     began = since_text(last[0].value if last else None)
     bad_servers = sorted(name for name, good in ready.items() if not good)
-    on = f"{listed(bad_servers, 1)} ({len(bad_servers)} of {count(len(ready), 'server')})"
+    many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
+    on = f"{listed(bad_servers, 1)} ({many})"
     title = f"{model} is not ready on {on}{began}"
     others = where.also('state!="ready"')
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
@@ -574,7 +572,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
 
     model, own = member.labels["model"], member.labels.get("instance")
     ready, of_all_versions = ready_by("model", "version"), ready_by("model")
-    unknown = _unknown_servers(prometheus, matchers_of(member, "model"))
+    unknown = _unknown_servers(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model')}")
     here = [own] if own else [*ready, *unknown]
     lost = {server for server in here if not ready.get(server)}
     over = ended = dead = None
@@ -585,6 +583,8 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     if member.name in ABOUT_READINESS:
         down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
         dead = down[0].words if lost and lost == {server.instance for server in down} else ""
+        if unknown and not ready:
+            dead = f"{model}: {_nothing_known(unknown)}"
     shown = ready_text(ready, unknown)
     known = SourceFacts(facts=((SERVERS, shown),) if shown else (), over=over, ended=ended, dead_server=dead)
     if not of_all_versions:
@@ -619,17 +619,20 @@ def _last_time(condition: str) -> str:
     return f"max(max_over_time(timestamp({condition})[30m:5s]))"
 
 
-def _unknown_servers(prometheus: Prometheus, model: Matchers) -> list[str]:
-    """Return the servers that had a model within the last hour, and whose exporters do not answer Prometheus now."""
-    had = f"last_over_time({state.MODEL_READY}{model}[1h])"
-    found = prometheus.instant(f"{EXPORTER_UP} == 0 and on (instance) {had}")
-    return sorted({sample.labels.get("instance", "?") for sample in found})
-
-
-def _nothing_known(servers: Sequence[str]) -> str:
-    return (
-        f"nothing is known about {listed(servers, _SERVERS_NAMED)}: the exporter does not answer Prometheus"
+def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, float]:
+    """Return the servers that had a series within the last hour, and whose exporters do not answer Prometheus now, and
+    since when; 0 where that is not known."""
+    since = f'max by (instance) ({names.ALERTS}_FOR_STATE{{alertname="{EXPORTER_DOWN}"}})'
+    found = prometheus.instant(
+        f"({since} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
+        f"and on (instance) last_over_time({series}[1h])"
     )
+    return {sample.labels.get("instance", "?"): sample.value for sample in found}
+
+
+def _nothing_known(servers: Mapping[str, float]) -> str:
+    since = since_text(min(servers.values()))
+    return f"nothing is known about {listed(sorted(servers), _SERVERS_NAMED)}{since}: the exporter does not answer Prometheus"
 
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
@@ -639,11 +642,12 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     instance, is_down = member.labels.get("instance"), is_not_served(member)
     facts: tuple[tuple[str, str], ...] = ()
     if instance and instance not in live:
-        last = f"last_over_time({state.SERVER_LIVE}{matchers_of(member, 'instance')}[1h])"
-        vanished = any(not sample.value for sample in prometheus.instant(last))
+        own = f"{state.SERVER_LIVE}{matchers_of(member, 'instance')}"
+        last = prometheus.instant(f"last_over_time({own}[1h])")
+        vanished = any(not sample.value for sample in last)
         over = "" if is_down or member.name == EXPORTER_DOWN else None
-        if is_down and prometheus.instant(f"{EXPORTER_UP} == 0 and on (instance) {last}"):
-            facts = ((SERVERS, _nothing_known([instance])),)
+        if is_down and (unknown := _unknown_servers(prometheus, own)):
+            facts = ((SERVERS, _nothing_known(unknown)),)
         not_served = f"nothing reports on {instance} any more" if vanished else ""
         return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
@@ -685,21 +689,15 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     return SourceFacts(facts=((SERVERS, "\n".join(lines)),), title=title, over=over, ended=ended)
 
 
-def ready_text(ready: dict[str, bool], unknown: Sequence[str] = ()) -> str:
+def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, float]) -> str:
     """List the servers that are not ready, or all servers where all are; and those of which nothing is known."""
-    bad = sorted(name for name, good in ready.items() if not good)
-    lines = [_nothing_known(unknown)] if unknown else []
-    if bad:
-        lines = [f"not on {listed(bad, _SERVERS_NAMED)}", *lines]
-    if ready and lines:
-        lines = [f"ready on {len(ready) - len(bad)} of {len(ready) + len(unknown)}", *lines]
-    elif ready:
-        lines = [f"ready on {_all_servers(len(ready))}: {listed(sorted(ready), _SERVERS_NAMED)}"]
-    return "\n".join(lines)
-
-
-def _all_servers(count: int) -> str:
-    return f"all {count}" if count > 1 else "its only server"
+    every, bad = len(ready) + len(unknown), sorted(name for name, good in ready.items() if not good)
+    if ready and (every == 1 or not (bad or unknown)):
+        where = f"all {every}" if every > 1 else "its only server"
+        return f"{'not ' if bad else ''}ready on {where}: {listed(sorted(ready), _SERVERS_NAMED)}"
+    lines = [f"ready on {len(ready) - len(bad)} of {every}"] if ready else []
+    lines += [f"not on {listed(bad, _SERVERS_NAMED)}"] if bad else []
+    return "\n".join([*lines, *([_nothing_known(unknown)] if unknown else [])])
 
 
 _CHANGE_RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))

@@ -200,8 +200,8 @@ class SourceFacts(BaseModel, frozen=True):
     ended: float | None = None
     """When the fault of the lead ended, which is before its alert does; None: it has not, or is not known."""
     dead_server: str | None = None
-    """Which server does not answer, where that alone is why the model of the lead is not ready; empty: none is; None: not
-    known."""
+    """Which server does not answer, where that alone is why the model of the lead is not ready, or whose exporter, where
+    no other one reports the model; empty: none; None: not known."""
     servers_not_ready: int | None = None
     not_served: str | None = None
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""

@@ -106,6 +106,7 @@ def _page(site: Site, request: Request) -> Response:
         "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
         "problems": [(fault, "") for fault in broken.value.faults(model, servers)],
+        "load_errors": site.load_errors(broken.value, at),
         "timeline": answers.timeline.value,
         "axis": TimeAxis(answers.timeline.value.start, answers.timeline.value.end),
         "last": last,

@@ -180,6 +180,7 @@ def _page(site: Site, request: Request) -> Response:
         {
             "choice": choice,
             "problems": _problems(broken.value, fleet.value, everything, choice.at),
+            "load_errors": site.load_errors(broken.value, at),
             "fleet": fleet.value,
             "firing": sum(
                 any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
