@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.catalogue.external import stack
+from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
 from triton_slo.amounts import cause_words
@@ -18,6 +18,7 @@ _FACT = "fact"
 """Label that tells the parts of a query apart."""
 _SERVER = "cluster, instance"
 _EXPECTED = f"max by ({_SERVER}, model) ({state.MODEL_EXPECTED}) == 1"
+_READY = f"max by ({_SERVER}, model) ({state.MODEL_READY})"
 _DOWN = f"max by ({_SERVER}) ({state.SERVER_LIVE}) == 0"
 _LOST = f"({_EXPECTED}) and on ({_SERVER}) ({_DOWN})"
 _NOT_READY = f"""\
@@ -33,7 +34,7 @@ _NAMED = 3
 def _serving(models: str) -> dict[str, str]:
     """Return parts of a query: on how many servers these models are ready, and of how many that should have them."""
     these = f"and on (cluster, model) ({models})"
-    ready = f"max by ({_SERVER}, model) ({state.MODEL_READY}) {these}"
+    ready = f"{_READY} {these}"
     return {
         "serving": f"sum by (cluster, model) ({ready})",
         "of": f"count by (cluster, model) (({_EXPECTED}) {these})",
@@ -60,6 +61,9 @@ _EVERYTHING = {
     "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
     "reason": f"sum by ({_SERVER}, model, reason) ({state.MODEL_LOAD_FAILURES}) > 0",
     **_serving(f"({_LOST}) or ({_NOT_READY})"),
+    "servers": f"count({state.SERVER_LIVE} == 1)",
+    "models ready": f"count(count by (cluster, model) ({_READY} == 1))",
+    "ready": f"min by (model) ({_READY} and on ({_SERVER}, model) ({_EXPECTED})) == 1",
 }
 _STATE_WORDS = {
     "unavailable": "failed to load",
@@ -78,7 +82,7 @@ class DownServer:
     """A server that does not answer, and its models."""
 
     instance: str
-    since: float | None = None
+    since: Sample | None = None
     models: dict[str, Numbers] = field(default_factory=dict)
 
     @property
@@ -107,7 +111,7 @@ class NotReadyModel:
     model: str
     state: str
     instances: list[str]
-    since: float | None
+    since: Sample | None
     numbers: Numbers
     reasons: set[str] = field(default_factory=set)
     """Classes of reasons for which its loads failed there."""
@@ -142,11 +146,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What is broken now; `unknown` are the servers whose exporters do not answer, and since when."""
+    """What is broken now; `unknown` are the servers whose exporters do not answer, and since when.
+
+    Also how many servers answer, how many models are ready somewhere, and which are ready wherever they should be.
+    """
 
     down: tuple[DownServer, ...] = ()
-    unknown: tuple[tuple[str, float | None], ...] = ()
+    unknown: tuple[tuple[str, Sample | None], ...] = ()
     not_ready: tuple[NotReadyModel, ...] = ()
+    servers: int = 0
+    models_ready: int = 0
+    ready: frozenset[str] = frozenset()
 
     @property
     def models(self) -> set[str]:
@@ -190,9 +200,9 @@ def _of_servers(serving: int, every: int) -> str:
     return f"{serving} of {every} servers"
 
 
-def since_text(at: float | None) -> str:
-    """Return since when, to the minute, for the end of a clause; nothing where the time is not known."""
-    return f" since {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at else ""
+def since_text(began: Sample | None) -> str:
+    """Return since when, which is the value of a sample, for the end of a clause; nothing where that is 0 or not known."""
+    return f" since {hour_text(began.value, began.at)}" if began and began.value else ""
 
 
 def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownServer, ...]:
@@ -203,17 +213,20 @@ def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownS
 def broken_now(prometheus: Prometheus, at: float | None = None) -> Broken:
     """Return all that is broken, in one request; what nothing serves is first."""
     found = _ask(prometheus, _EVERYTHING, at)
-    since = {_place(sample): sample.value for sample in found["unknown since"]}
+    since = {_place(sample): sample for sample in found["unknown since"]}
     unknown = sorted(_place(sample) for sample in found["unknown"])
     return Broken(
         _down_servers(found),
         tuple((place[1], since.get(place)) for place in unknown),
         _not_ready_models(found),
+        round(sum(sample.value for sample in found["servers"])),
+        round(sum(sample.value for sample in found["models ready"])),
+        frozenset(sample.labels["model"] for sample in found["ready"]),
     )
 
 
 def _down_servers(found: Mapping[str, list[Sample]]) -> tuple[DownServer, ...]:
-    since = {_place(sample): sample.value for sample in found["down since"]}
+    since = {_place(sample): sample for sample in found["down since"]}
     down = {
         _place(sample): DownServer(_place(sample)[1], since.get(_place(sample))) for sample in found["down"]
     }
@@ -227,7 +240,7 @@ def _down_servers(found: Mapping[str, list[Sample]]) -> tuple[DownServer, ...]:
 
 
 def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel, ...]:
-    since = {(*_place(sample), sample.labels["model"]): sample.value for sample in found["not ready since"]}
+    since = {(*_place(sample), sample.labels["model"]): sample for sample in found["not ready since"]}
     models: dict[tuple[str, str, str], NotReadyModel] = {}
     for sample in sorted(found["not ready"], key=_place):
         (cluster, instance), model = _place(sample), sample.labels["model"]
@@ -237,7 +250,7 @@ def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel,
             NotReadyModel(model, sample.labels["state"], [], began, _numbers(found, sample)),
         )
         known.instances = sorted({*known.instances, instance})
-        known.since = min((each for each in (known.since, began) if each is not None), default=None)
+        known.since = min(filter(None, (known.since, began)), key=lambda sample: sample.value, default=None)
         known.reasons |= {
             failure.labels["reason"]
             for failure in found["reason"]

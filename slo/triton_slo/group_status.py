@@ -237,17 +237,17 @@ class Forecast:
     latest: float
 
 
-def forecast(row: GroupStatus, period_days: float | None) -> Forecast | None:
+def forecast(row: GroupStatus) -> Forecast | None:
     """Return when the budget of a group is spent; None where that is unknown, or it is spent already."""
     if row.lasts in ("unknown", "exhausted") or row.exhausted_in_seconds is None:
         return None
-    if row.budget_left is None or row.target is None or period_days is None:
+    if row.budget_left is None or row.target is None or row.period_days is None:
         return None
     paces = [row.burn[window] for window in SHOWN_WINDOWS if window in row.burn]
     if not paces:
         return None
     error = (row.estimate_error or 0.0) / error_budget(row.target)
-    left, ends = row.budget_left * period_days * DAY, row.period_ends_in_seconds
+    left, ends = row.budget_left * row.period_days * DAY, row.period_ends_in_seconds
 
     def spent(pace: float) -> float:
         seconds = left / pace if pace > 0 else math.inf

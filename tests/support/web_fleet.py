@@ -16,7 +16,7 @@ from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
 from triton_exporter.catalogue.external import stack
-from triton_exporter.common.duration import parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
 from triton_slo.prometheus import Prometheus
@@ -74,7 +74,7 @@ def fleet(models: int, end: float) -> Iterator[Series]:
 
 
 def broken(end: float) -> Iterator[Series]:
-    """Two servers, one of which has died; a model that the other fails to load, and one that only the dead one had.
+    """Two servers, one of which has died; a model that the other fails to load for days, and one that only the dead one had.
 
     The exporter of a third does not answer.
     """
@@ -98,7 +98,8 @@ def broken(end: float) -> Iterator[Series]:
         yield now(state.MODEL_EXPECTED, 1, server, model=model)
         yield now(state.MODEL_READY, ready, server, model=model, version="1")
         if not ready:
-            yield now(state.MODEL_NOT_READY_SINCE, end - 1200, server, model=model, version="1")
+            since = end - (3 * DAY if model == "broken" else 1200)
+            yield now(state.MODEL_NOT_READY_SINCE, since, server, model=model, version="1")
     yield now(state.MODEL_STATE, 1, alive, model="broken", version="1", state="unavailable")
     yield now(state.MODEL_STATE, 1, dead, model="embedder", version="1", state="unknown")
     for reason in state.LOAD_FAILURE_REASONS:
@@ -106,6 +107,11 @@ def broken(end: float) -> Iterator[Series]:
             state.MODEL_LOAD_FAILURES, int(reason == "missing_file"), alive, model="broken", reason=reason
         )
     yield now(f"{names.ALERTS}_FOR_STATE", end - 600, dead, alertname="TritonServerDown")
+
+
+def without_times(line: str) -> str:
+    """Return what is broken without since when; of a moment that is long ago, the day is told, too."""
+    return re.sub(r"\d{4}-\d\d-\d\d", "DAY", re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", line))
 
 
 def repaired(end: float) -> Iterator[Series]:

@@ -38,7 +38,7 @@ STATE_SYMBOLS: Mapping[str, str] = {
     "excluded": "–",
 }
 """State -> its symbol, which differs from the others without the colour, too."""
-_INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.RECORDED_HERE}}}'
+_INFO = f"{names.INFO}{{{names.RECORDED_HERE}}}"
 _ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
 
 
@@ -49,7 +49,6 @@ class ObjectiveInfo:
     owner: str = ""
     description: str = ""
     window: str = ""
-    period_days: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,23 +130,12 @@ class Site:
         """Return the recorded owner, description and window of each objective, by its name."""
 
         def read(prometheus: Prometheus) -> Mapping[str, ObjectiveInfo]:
-            infos: dict[str, Mapping[str, str]] = {}
-            days: dict[str, float] = {}
-            for sample in prometheus.instant(_INFO, at):
-                slo = sample.labels.get(names.SLO, "")
-                if sample.labels.get("__name__") == names.INFO:
-                    infos[slo] = sample.labels
-                else:
-                    days[slo] = sample.value
+            infos = (sample.labels for sample in prometheus.instant(_INFO, at))
             return {
-                slo: ObjectiveInfo(
-                    info.get(names.OWNER, ""),
-                    info.get("description", ""),
-                    info.get("window", ""),
-                    days.get(slo),
+                labels.get(names.SLO, ""): ObjectiveInfo(
+                    labels.get(names.OWNER, ""), labels.get("description", ""), labels.get("window", "")
                 )
-                for slo in infos.keys() | days.keys()
-                for info in [infos.get(slo, {})]
+                for labels in infos
             }
 
         return self.sources.reader.ask(("objective infos", at), read, {})

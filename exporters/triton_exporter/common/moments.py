@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from triton_exporter.common.duration import DAY
+
 _YEAR_2200 = 7_258_118_400
 _MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
 """Names that a tz database may contain and that mean something else, or nothing, on the next machine."""
@@ -14,6 +16,12 @@ _MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "
 def utc_text(at: float) -> str:
     """Write a moment for people: 2026-10-01 00:00:00 UTC."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def hour_text(at: float, now: float) -> str:
+    """Write a moment of the last hours, or an older one with its day: 14:03 UTC, 2026-10-01 14:03 UTC."""
+    form = "%H:%M" if now - at < DAY / 2 else "%Y-%m-%d %H:%M"
+    return f"{datetime.fromtimestamp(at, UTC):{form}} UTC"
 
 
 def local_text(at: float, timezone: str = "UTC") -> str:

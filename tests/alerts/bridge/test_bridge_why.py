@@ -24,7 +24,7 @@ from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
 from triton_slo.indicators import Readiness
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.server_access import Access
 
 pytestmark = pytest.mark.real
@@ -531,7 +531,7 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
 
     assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
     assert ({"Servers": nothing}, "") == (dict(known.facts), known.over)
-    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": now - 585})
+    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 585, now)})
 
 
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])

@@ -78,10 +78,7 @@ def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) ->
     """It counted alerts by severity, and did not say that a server was down; a model that is ready again is not there."""
     with page_on(browser) as shown:
         page = shown.open(site)
-        lines = [
-            re.sub(r"\d\d:\d\d UTC", "HH:MM UTC", line)
-            for line in page.locator(".problems li").all_inner_texts()
-        ]
+        lines = list(map(web_fleet.without_times, page.locator(".problems li").all_inner_texts()))
         title = page.locator("main h1").inner_text()
         page.locator(".problems a").last.click()
         objective = page.locator("main h1").inner_text()
@@ -89,7 +86,7 @@ def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) ->
     assert "Broken now" == title
     assert [
         "✖\ntriton-1:8000 does not answer since HH:MM UTC\nnothing serves embedder now\nranker: still served by 1 of 2 servers",
-        "✖\nbroken failed to load on triton-0:8000 since HH:MM UTC: nothing serves it now; reason: missing file",
+        "✖\nbroken failed to load on triton-0:8000 since DAY HH:MM UTC: nothing serves it now; reason: missing file",
         "✖\nranker version 2: 20 % of requests took over 500ms in the last 5 min, at most 1 % may",
         "▲\nNothing is known about triton-2:8000: its exporter does not answer",
     ] == lines

@@ -137,7 +137,7 @@ def test_burn_curves_are_by_window() -> None:
     """The shortest first; a longer one begins once a tenth of it is recorded."""
     windows = ("6h", "5m", "1h")
     series = [Series({"__name__": names.sli_error(window)}, (20, 30), (0.02, 0.01)) for window in windows]
-    curves = burn_curves(PastSeries(AXIS, tuple(series)), AXIS, 0.99, 430.0)
+    curves = burn_curves(PastSeries(AXIS, tuple(series)), AXIS, 0.99, 430.0, 1.0)
     known = {curve.label: [value for value in curve.values if value is not None] for curve in curves}
     assert [("5m", [2, 1]), ("1h", [1]), ("6h", [])] == [
         (label, list(map(pytest.approx, values))) for label, values in known.items()

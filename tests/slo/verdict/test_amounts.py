@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triton_exporter.common.moments import local_text, rfc3339, utc_text
+from triton_exporter.common.moments import hour_text, local_text, rfc3339, utc_text
 from triton_slo.amounts import budget_left, burn_rate, digits, percent
 
 
@@ -54,3 +54,6 @@ def test_a_share_is_in_two_digits(share: float, words: str) -> None:
 def test_a_moment_is_in_utc_or_in_a_zone_that_is_named(moment: float, texts: tuple[str, str, str]) -> None:
     """For people, on the clocks of a report's zone, and for programs."""
     assert texts == (utc_text(moment), local_text(moment, "Europe/Berlin"), rfc3339(moment))
+    assert ["21:59 UTC", "2026-09-30 21:59 UTC"] == [
+        hour_text(1790805599, 1790805599 + ago) for ago in (60, 43_200)
+    ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -42,6 +41,7 @@ from triton_alerts.bridge.text import (
     utc_time,
 )
 from triton_exporter.common.duration import in_words
+from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo.names import ALERTS, GROUPING, SLO, TIER
@@ -268,7 +268,7 @@ def _not_confirmed(incident: Incident) -> str:
         return ""
     since = incident.evidence.prometheus_silent_since
     if since:
-        return f"Prometheus does not answer since {datetime.fromtimestamp(since, UTC):%H:%M} UTC"
+        return f"Prometheus does not answer since {hour_text(since, incident.evidence.at)}"
     return prose(incident.evidence.not_served or "", 300)
 
 
@@ -282,7 +282,7 @@ def _serves_again(incident: Incident) -> bool:
 
 
 def _alert_names(event: Event) -> str:
-    """Name alerts by their summaries, else by name and subject; events of older bridges have only subjects."""
+    """Name alerts by their summaries, else by name and subject."""
     if len(event.summaries) == 1:
         return f"{prose(event.summaries[0], 250)} ({', '.join(prose(name, 80) for name in event.alerts)})"
     if event.summaries:
@@ -293,7 +293,7 @@ def _alert_names(event: Event) -> str:
     names = ", ".join(code(name, 50) for name in event.subjects)
     if event.count > len(event.subjects):
         names += f" ({event.count} alerts)"
-    return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}" if event.alerts else names
+    return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
 
 
 def title_of(incident: Incident) -> str:

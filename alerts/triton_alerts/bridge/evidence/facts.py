@@ -43,7 +43,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
 from triton_exporter.common.duration import DAY, in_words, time_text
-from triton_exporter.common.moments import parse_moment
+from triton_exporter.common.moments import hour_text, parse_moment
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo import names
@@ -178,6 +178,14 @@ def matchers_of(member: Member, *labels: str) -> Matchers:
         if value := member.labels.get(label):
             matchers = matchers.equal(label, value)
     return matchers
+
+
+def _first(prometheus: Prometheus, query: str) -> Sample | None:
+    return next(iter(prometheus.instant(query)), None)
+
+
+def _value(prometheus: Prometheus, query: str) -> float | None:
+    return next((sample.value for sample in prometheus.instant(query)), None)
 
 
 _LOOKUPS = {alert.name: alert.cause_from for alert in ALERTS if alert.cause_from is not None}
@@ -328,16 +336,14 @@ def _began(prometheus: Prometheus, incident: Incident) -> float | None:
     alerts = regex_of(sorted({member.name for member in incident.firing or incident.members.values()}))
     where = matchers_of(incident.lead, "model" if incident.lead.labels.get("model") else "instance")
     named = where.also(f'alertname=~"{escape(alerts)}"')
-    found = prometheus.instant(f"min({names.ALERTS}_FOR_STATE{named})")
-    return found[0].value if found else None
+    return _value(prometheus, f"min({names.ALERTS}_FOR_STATE{named})")
 
 
 def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
 
-    def value(query: str) -> float | None:
-        return next((sample.value for sample in prometheus.instant(query)), None)
+    value = partial(_value, prometheus)
 
     facts, threshold = [], None
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
@@ -345,7 +351,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    recorded = next(iter(prometheus.instant(f"min({since_query(where)})")), None)
+    recorded = _first(prometheus, f"min({since_query(where)})")
     age = recorded.at - recorded.value if recorded is not None else 0.0
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
     counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
@@ -468,8 +474,7 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     if all(ready.values()):
         return SourceFacts(title=f"{model} was not ready")
     # The last of them: since then it are so many.
-    last = prometheus.instant(f"max({state.MODEL_NOT_READY_SINCE}{where})")
-    began = since_text(last[0].value if last else None)
+    began = since_text(_first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
     bad_servers = sorted(name for name, good in ready.items() if not good)
     many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
     on = f"{listed(bad_servers, 1)} ({many})"
@@ -491,7 +496,7 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
     down = [
         server
         for server in down_servers(prometheus)
-        if model in server.models and server.since is not None and server.since <= since + LATE_SECONDS
+        if model in server.models and server.since is not None and server.since.value <= since + LATE_SECONDS
     ]
     where = matchers_of(member, "model").also('reason!="CANCELED"')
     failures = f"increase({triton.REQUEST_FAILURE}{where}[5m])"
@@ -586,7 +591,9 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         if unknown and not ready:
             dead = f"{model}: {_nothing_known(unknown)}"
     shown = ready_text(ready, unknown)
-    known = SourceFacts(facts=((SERVERS, shown),) if shown else (), over=over, ended=ended, dead_server=dead)
+    facts = ((SERVERS, shown),) if shown else ()
+    ended_at = ended.value if ended else None
+    known = SourceFacts(facts=facts, over=over, ended=ended_at, dead_server=dead)
     if not of_all_versions:
         # Where only Triton's metrics are read, there never is one.
         vanished = ready_by("model", over="last_over_time({}[1h])")
@@ -605,13 +612,12 @@ _OVER_ONCE_READY = {
 """Alerts about models that are not ready."""
 
 
-def _ready_again(prometheus: Prometheus, member: Member) -> float | None:
+def _ready_again(prometheus: Prometheus, member: Member) -> Sample | None:
     """Return when the last version became ready that was not when the alert fired; None where there was none."""
     since = f"{state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'instance', *names.GROUPING)}"
     # A budget's alert may fire after the end of what spent it.
     fired = 0 if member.name == Readiness.burn_alert else member.starts_at
-    ended = prometheus.instant(f"{_last_time(since)} >= {fired} unless on () {since}")
-    return ended[0].value if ended else None
+    return _first(prometheus, f"{_last_time(since)} >= {fired} unless on () {since}")
 
 
 def _last_time(condition: str) -> str:
@@ -619,7 +625,7 @@ def _last_time(condition: str) -> str:
     return f"max(max_over_time(timestamp({condition})[30m:5s]))"
 
 
-def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, float]:
+def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
     """Return the servers that had a series within the last hour, and whose exporters do not answer Prometheus now, and
     since when; 0 where that is not known."""
     since = f'max by (instance) ({names.ALERTS}_FOR_STATE{{alertname="{EXPORTER_DOWN}"}})'
@@ -627,11 +633,11 @@ def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, float]:
         f"({since} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
         f"and on (instance) last_over_time({series}[1h])"
     )
-    return {sample.labels.get("instance", "?"): sample.value for sample in found}
+    return {sample.labels.get("instance", "?"): sample for sample in found}
 
 
-def _nothing_known(servers: Mapping[str, float]) -> str:
-    since = since_text(min(servers.values()))
+def _nothing_known(servers: Mapping[str, Sample]) -> str:
+    since = since_text(min(servers.values(), key=lambda sample: sample.value))
     return f"nothing is known about {listed(sorted(servers), _SERVERS_NAMED)}{since}: the exporter does not answer Prometheus"
 
 
@@ -678,18 +684,16 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     of_exporter = member.name == EXPORTER_DOWN
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
-    found = prometheus.instant(_last_time(f"{answers} == 0"))
-    ended = found[0].value if found else None
-    over = f"answers again{since_text(ended)}"
+    ended = _first(prometheus, _last_time(f"{answers} == 0"))
+    again = SourceFacts(over=f"answers again{since_text(ended)}", ended=ended.value if ended else None)
     if of_exporter:
-        return SourceFacts(over=over, ended=ended)
+        return again
     lacking = [each.words for each in broken_now(prometheus).not_ready if instance in each.instances]
-    lines = [f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]]
-    title = f"{instance} did not answer"
-    return SourceFacts(facts=((SERVERS, "\n".join(lines)),), title=title, over=over, ended=ended)
+    lines = "\n".join([f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]])
+    return again.model_copy(update={"facts": ((SERVERS, lines),), "title": f"{instance} did not answer"})
 
 
-def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, float]) -> str:
+def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, Sample]) -> str:
     """List the servers that are not ready, or all servers where all are; and those of which nothing is known."""
     every, bad = len(ready) + len(unknown), sorted(name for name, good in ready.items() if not good)
     if ready and (every == 1 or not (bad or unknown)):
@@ -787,9 +791,7 @@ def _change_text(alike: list[ModelChange], now: float) -> str:
     name = f"version {last.version} {last.what}" if last.version else last.what
     servers = len({change.instance for change in alike})
     where = f" on {servers} servers" if servers > 1 else ""
-    at = datetime.fromtimestamp(last.at, UTC)
-    day = "" if now - last.at < DAY / 2 else f"{at:%Y-%m-%d} "
-    return f"{name}{where} at {day}{at:%H:%M} UTC"
+    return f"{name}{where} at {hour_text(last.at, now)}"
 
 
 def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:

@@ -168,9 +168,8 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     status, infos = site.status(at), site.objective_infos(at)
     row = _asked_row(request, status)
     scale = site.sources.options.time_scale
-    days = infos.value.get(row.slo, ObjectiveInfo()).period_days or 30
     # A calendar period is not scaled.
-    period = days * DAY * (scale if row.period_ends_in_seconds is None else 1)
+    period = (row.period_days or 30) * DAY * (scale if row.period_ends_in_seconds is None else 1)
     # The moment of the status: viewers share the queries, and the past stays while Prometheus is down.
     end = float(round((status.read_at or site.sources.reader.now) if at is None else at))
     least = 60 * site.sources.options.scrape_interval_seconds
@@ -213,7 +212,7 @@ def _page(site: Site, request: Request) -> Response:
     context = {
         "row": row,
         "about": values.about,
-        "forecast": forecast(row, values.about.period_days),
+        "forecast": forecast(row),
         "alerts": concerned,
         "last": values.last,
         "charts": values.charts(),
@@ -280,8 +279,8 @@ def burn_curves(
     burn: PastSeries,
     axis: ChartAxis,
     target: float | None,
-    history_seconds: float | None = None,
-    time_scale: float = 1.0,
+    history_seconds: float | None,
+    time_scale: float,
 ) -> list[Curve]:
     """Return the burn rate of each recorded window, the shortest first; none if the target is unknown.
 

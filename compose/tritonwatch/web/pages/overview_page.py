@@ -15,7 +15,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_alerts.broken import Broken, Fault
-from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, time_text
 from triton_slo import names
 from triton_slo.amounts import percent
@@ -149,12 +148,11 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts, broken, fleet = (
+    status, about, alerts, broken = (
         site.status(at),
         site.objective_infos(at),
         site.slo_alerts(at),
         site.broken(at),
-        _fleet(site, at),
     )
     of_slo: dict[str, list[SloAlert]] = defaultdict(list)
     for alert in alerts.value:
@@ -163,7 +161,7 @@ def _page(site: Site, request: Request) -> Response:
         OverviewLine(
             row,
             info,
-            forecast(row, info.period_days),
+            forecast(row),
             tuple(alert for alert in of_slo[row.slo] if row.concerned_by(alert.labels)),
         )
         for row in status.value
@@ -179,9 +177,9 @@ def _page(site: Site, request: Request) -> Response:
         "overview.html",
         {
             "choice": choice,
-            "problems": _problems(broken.value, fleet.value, everything, choice.at),
+            "problems": _problems(broken.value, everything, choice.at),
             "load_errors": site.load_errors(broken.value, at),
-            "fleet": fleet.value,
+            "broken": broken.value,
             "firing": sum(
                 any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
             ),
@@ -202,50 +200,16 @@ def _page(site: Site, request: Request) -> Response:
         about,
         alerts,
         broken,
-        fleet,
         past,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """How many servers answer and models are ready somewhere, and which models are ready wherever they should be."""
-
-    servers: int = 0
-    models: int = 0
-    ready: frozenset[str] = frozenset()
-
-
-_COUNTS = f"""\
-label_replace(count({state.SERVER_LIVE} == 1), "fact", "servers", "", "")
-or label_replace(count(count by (cluster, model) ({state.MODEL_READY} == 1)), "fact", "models", "", "")
-or label_replace(min by (model) (
-  max by (cluster, instance, model) ({state.MODEL_READY})
-  and on (cluster, instance, model) {state.MODEL_EXPECTED} == 1
-) == 1, "fact", "ready", "", "")"""
-
-
-def _fleet(site: Site, at: float | None) -> CachedAnswer[Fleet]:
-    def read(prometheus: Prometheus) -> Fleet:
-        samples = prometheus.instant(_COUNTS, at)
-        counted = {sample.labels["fact"]: round(sample.value) for sample in samples}
-        return Fleet(
-            counted.get("servers", 0),
-            counted.get("models", 0),
-            frozenset(sample.labels["model"] for sample in samples if sample.labels["fact"] == "ready"),
-        )
-
-    return site.sources.reader.ask(("fleet", at), read, Fleet())
-
-
-def _problems(
-    broken: Broken, fleet: Fleet, lines: Sequence[OverviewLine], at: str
-) -> list[tuple[Fault, str]]:
+def _problems(broken: Broken, lines: Sequence[OverviewLine], at: str) -> list[tuple[Fault, str]]:
     """Return what is broken, with links: a server before its models, a model before its objectives, pages before
     tickets."""
     problems = [(fault, model_url(fault.model, at) if fault.model else "") for fault in broken.faults()]
     # Whether a model is ready now is what its state says, not a mean of minutes.
-    known = broken.models | fleet.ready
+    known = broken.models | broken.ready
     for line in lines:
         firing = [alert for alert in line.alerts if alert.state == "firing" and alert.tier]
         explained = line.row.indicator == Readiness.name() and line.row.model in known
