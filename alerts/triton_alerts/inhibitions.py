@@ -18,6 +18,7 @@ from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
 from triton_slo.alert_settings import OF_OBJECTIVES, Tuning
 from triton_slo.indicators import BURN_ALERTS, KINDS, Errors, Queue
+from triton_slo.names import severity_rank
 from triton_slo.promql import Matchers
 
 
@@ -272,21 +273,17 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             targets = {"critical", "warning"}
         if _NO_PAGE in row.target:
             targets.discard("critical")
-        if not any(_RANK[source] > _RANK[target] for source in sources for target in targets):
+        if not any(severity_rank(source) > severity_rank(target) for source in sources for target in targets):
             yield row
             continue
-        for source in sorted(sources, key=_RANK.__getitem__):
-            urgent = [severity for severity in names.SEVERITIES if _RANK[severity] < _RANK[source]]
+        for source in sorted(sources, key=severity_rank):
+            urgent = names.SEVERITIES[: severity_rank(source)]
             fits = (f'{names.SEVERITY}!~"{"|".join(urgent)}"',) if urgent else ()
             yield replace(
                 row,
                 source=(*row.source, f'{names.SEVERITY}="{source}"'),
                 target=(*row.target, *fits),
             )
-
-
-_RANK = {severity: rank for rank, severity in enumerate(names.SEVERITIES)}
-"""Most urgent first."""
 
 
 def _alert_names(matchers: tuple[str, ...]) -> list[str]:

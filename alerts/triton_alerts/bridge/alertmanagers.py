@@ -17,7 +17,7 @@ from functools import partial
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.merging import record_severity
-from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.notification import Member, cut_values
 from triton_alerts.bridge.incidents.store import ChangedIncident, Listed, Store
 from triton_exporter.common.duration import DAY
 from triton_slo.problem_words import count
@@ -83,7 +83,9 @@ class Alertmanagers:
         for alertmanager in self.each:
             try:
                 complete = complete and now - alertmanager.up_since() >= RESEND_SECONDS
-                alerts |= {alert.fingerprint: alert.annotations for alert in alertmanager.alerts()}
+                alerts |= {
+                    alert.fingerprint: cut_values(alert.annotations) for alert in alertmanager.alerts()
+                }
             except ServerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None
@@ -323,11 +325,9 @@ class Reconciler:
             silence_id = alertmanager.silence(wire, now, until, silence.by, comment, part.id)
             return part.model_copy(update={"id": silence_id})
 
-        first = renewed(SilencePart(id=silence.id, matchers=silence.matchers or incident.matchers[0]))
+        first = renewed(SilencePart(id=silence.id, matchers=silence.matchers))
         parts = tuple(map(renewed, silence.parts))
-        return silence.model_copy(
-            update={"id": first.id, "until": until, "matchers": first.matchers, "parts": parts}
-        )
+        return silence.model_copy(update={"id": first.id, "until": until, "parts": parts})
 
     def _end_silence(self, alertmanager: Alertmanager, silence: Silence) -> None:
         for silence_id in silence.ids:

@@ -25,7 +25,7 @@ from triton_slo.names import COMPONENT, SEVERITY
 TICK_SECONDS = 1.0
 """Time between two runs of a chore."""
 KEEP_SECONDS = 30.0 * DAY
-"""Time after which closed incidents are deleted: people read them later, and `incidents summary` counts them."""
+"""Time after which closed incidents are deleted: people read them later."""
 PRUNE_SECONDS = 3600.0
 """Time until old incidents are deleted again, once none was left to delete."""
 FAILURE_SECONDS = 5.0
@@ -147,7 +147,7 @@ class ChannelMove:
 
 @dataclass(frozen=True)
 class Escalator:
-    """Escalates pages that go on and nobody has: once, and again if an acknowledgement is removed."""
+    """Escalates pages that go on and that nobody has acknowledged or silenced: once, and again if an acknowledgement is removed."""
 
     store: Store
     escalation: Escalation

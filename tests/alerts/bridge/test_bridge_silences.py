@@ -24,6 +24,7 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.alertmanagers import COMPARE_SECONDS, RESEND_SECONDS, Reconciler
 from triton_alerts.bridge.buttons import Actions, ButtonPress
 from triton_alerts.bridge.deliver.worker import Escalation
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, Listed, StoredValues
 from triton_alerts.bridge.service import Escalator
 from triton_slo.server_access import Access
@@ -73,11 +74,14 @@ class RealAlertmanager:
         shutil.rmtree(self.folder / "data")
         self.start()
 
-    def fire(self, labels: Mapping[str, str], *, ended: bool = False, year: int = 2025) -> None:
+    def fire(
+        self, labels: Mapping[str, str], *, ended: bool = False, year: int = 2025, **annotations: str
+    ) -> None:
         """Send an alert as Prometheus does."""
         now = datetime.now(UTC)
         alert = {
             "labels": labels,
+            "annotations": annotations,
             "startsAt": f"{year}-01-01T00:00:00.123456789Z",
             "endsAt": (now if ended else now + timedelta(hours=9)).isoformat(),
         }
@@ -358,8 +362,11 @@ def test_a_press_is_refused_in_words_while_nothing_can_be_read(
 def test_a_late_twin_is_not_believed_against_alertmanager(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
-    """The twin still reports as firing what has ended, and Alertmanager does not list."""
-    alertmanager.fire({"alertname": "A", "severity": "critical"})
+    """The twin still reports as firing what has ended, and Alertmanager does not list.
+
+    A long annotation that it lists is cut as that of a notification.
+    """
+    alertmanager.fire({"alertname": "A", "severity": "critical"}, description=20_000 * "x")
     firing = alertmanager.notification({}, "A")
     ended = json.loads(firing) | {"status": "resolved"}
     ended["alerts"] = [
@@ -380,8 +387,8 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
         merged.append(bridge.store.merge_held(bridge.clock(), clients.listed))
         opened += bridge.store.incidents.open()
 
-    (alert,) = json.loads(firing)["alerts"]
-    assert Listed({alert["fingerprint"]: alert["annotations"]}) == listed
+    known = parse(firing, "am").alerts
+    assert Listed({name: member.annotations for name, member in known.items()}) == listed
     assert [0, 1] == merged
     assert [] == opened
 

@@ -159,15 +159,14 @@ class SilencePart(BaseModel, frozen=True):
 class Silence(BaseModel, frozen=True):
     """A silence made from the incident; `until_resolved` is renewed until the incident ends.
 
-    In Alertmanager it is one silence, and one more for each of `parts`. One without matchers was made by an older
-    bridge and matches the whole group. `alertmanager` is the URL of the one that has it.
+    In Alertmanager it is one silence, and one more for each of `parts`. `alertmanager` is the URL of the one that has it.
     """
 
     id: str
     by: str
     until: float
+    matchers: tuple[Matcher, ...]
     until_resolved: bool = False
-    matchers: tuple[Matcher, ...] = ()
     alertmanager: str = ""
     parts: tuple[SilencePart, ...] = ()
 

@@ -19,7 +19,7 @@ from triton_alerts.bridge.incidents.incident import (
     subject_text,
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
-from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY
+from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY, severity_rank
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
@@ -183,7 +183,7 @@ def _merge_into(
         member
         for member in resolved
         if any(
-            _is_tier_beside(member, each) and _SEVERITY_RANK[each.severity] <= _SEVERITY_RANK[member.severity]
+            _is_tier_beside(member, each) and severity_rank(each.severity) <= severity_rank(member.severity)
             for each in firing
         )
     ]
@@ -226,7 +226,7 @@ def _is_tier_beside(member: Member, other: Member) -> bool:
 
 
 def _urgency_rank(member: Member) -> tuple[int, str]:
-    return SEVERITIES.index(member.severity), member.labels.get(URGENCY, "")
+    return severity_rank(member.severity), member.labels.get(URGENCY, "")
 
 
 def _updated(before: Member | None, alert: Member) -> Member:
@@ -304,9 +304,6 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
 CALM_SECONDS = 3600.0
 """Time after the last page ended from which a page is a new one: the acknowledgement does not count."""
 
-_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-"""0 for the most urgent severity."""
-
 
 def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     """Return whether a higher severity fires than ever before in the incident, or a page again or about worse.
@@ -318,7 +315,7 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     if not peak or not after.firing:
         return False
     if severity != peak:
-        return _SEVERITY_RANK[severity] < _SEVERITY_RANK[peak]
+        return severity_rank(severity) < severity_rank(peak)
     fires_again = before.eased_at is not None and (
         before.acknowledged is None or now - before.eased_at >= CALM_SECONDS
     )
@@ -335,7 +332,7 @@ def record_severity(before: Incident, after: Incident, now: float) -> Incident:
     peak, severity = _peak(before), after.severity
     if not peak or not after.firing:
         return after.model_copy(update={"peak": peak or severity})
-    if _SEVERITY_RANK[severity] > _SEVERITY_RANK[peak]:
+    if severity_rank(severity) > severity_rank(peak):
         return after.model_copy(update={"peak": peak, "eased_at": before.eased_at or now})
     after = after.model_copy(update={"peak": severity, "eased_at": None})
     if not becomes_more_urgent(before, after, now):

@@ -119,7 +119,7 @@ def parse(body: bytes, source: str = "") -> Notification:
         receiver=wire.receiver,
         all_resolved=wire.status == "resolved",
         alerts=dict(_member(alert, sender, f"alerts.{place}") for place, alert in enumerate(wire.alerts)),
-        group_labels=_cut_values(wire.group_labels),
+        group_labels=cut_values(wire.group_labels),
         external_url=wire.external_url[:2048],
         truncated=wire.truncated,
         source=sender,
@@ -148,14 +148,14 @@ class _Body(BaseModel):
 
 
 def _member(wire: _WireAlert, sender: str, place: str) -> tuple[str, Member]:
-    labels = _cut_values(wire.labels)
+    labels = cut_values(wire.labels)
     start, end = _seconds(wire.starts_at, f"{place}.startsAt"), None
     if wire.status == "resolved":
         # A resolved alert without an end ended at its start.
         end = max(start, start if wire.ends_at is None else _seconds(wire.ends_at, f"{place}.endsAt"))
     member = Member(
         labels=labels,
-        annotations=_cut_values(wire.annotations),
+        annotations=cut_values(wire.annotations),
         starts_at=start,
         ends_at=end,
         generator_url=wire.generator_url[:MAX_VALUE_LENGTH],
@@ -172,7 +172,7 @@ def _seconds(moment: datetime, place: str) -> float:
         raise MalformedError(f"{place}: {moment.isoformat()} is not within the years 1 to 9999 UTC") from None
 
 
-def _cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
+def cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
     return {
         name[:256]: value if len(value) <= MAX_VALUE_LENGTH else value[:MAX_VALUE_LENGTH] + " [cut]"
         for name, value in pairs.items()

@@ -258,7 +258,7 @@ class Store:
                 part = Notification.model_validate_json(document)
                 if known is not None:
                     firing = {
-                        name: alert.model_copy(update={"annotations": dict(known.alerts[name])})
+                        name: alert.model_copy(update={"annotations": known.alerts[name]})
                         for name, alert in part.alerts.items()
                         if name in known.alerts
                     }
