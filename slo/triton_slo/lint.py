@@ -15,7 +15,7 @@ from triton_slo.expression import always_answers, our_series
 from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators import ALERTS
 from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.objective.exclusion import Exclusion, clipped, merged
+from triton_slo.objective.exclusion import Exclusion, clipped
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.plan import MIN_SCRAPES, Plan
@@ -83,7 +83,7 @@ def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
     if exclusion.days is not None and other.days is not None:
         return any(list(other.spans(low, high)) for low, high in exclusion.spans(_MONDAY, _MONDAY + 8 * DAY))
     once, weekly = (exclusion, other) if exclusion.days is None else (other, exclusion)
-    return merged(weekly.spans(*once.span)) == [once.span]
+    return list(weekly.spans(*once.span)) == [once.span]
 
 
 @dataclass(frozen=True, slots=True)

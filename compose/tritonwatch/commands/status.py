@@ -46,7 +46,7 @@ class _Reading:
     @property
     def messages(self) -> tuple[str, ...]:
         """Messages for people about rows that are missing or incomplete."""
-        return (*self.remarks.lines, self.not_loaded) if self.not_loaded else self.remarks.lines
+        return tuple(filter(None, (*map(printable, self.remarks.lines), self.not_loaded)))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,9 +58,8 @@ def run(args: argparse.Namespace) -> int:
     elif reading.rows:
         console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
         console.print(status_table.tables(reading.rows, args.top, reading.broken))
-    for message in (*map(printable, reading.remarks.lines), reading.not_loaded):
-        if message:
-            print(f"tritonwatch status: {message}", file=sys.stderr)
+    for message in reading.messages:
+        print(f"tritonwatch status: {message}", file=sys.stderr)
     failed = any(_IN_STATE[state](row) for state in args.fail_on for row in reading.rows)
     # A row that is missing may be in that state.
     failed |= bool(args.fail_on and reading.remarks.warnings)

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from triton_exporter.common.duration import DAY
-from triton_exporter.common.moments import time_zone
 from triton_slo import expression, names
 from triton_slo.fields import Value
 from triton_slo.promql import indent, number, quote
@@ -48,14 +47,6 @@ When = Annotated[
     Field(pattern=f"^({_MOMENT}|{_TIME})$"),
     BeforeValidator(_written_in_full, json_schema_input_type=str),
 ]
-
-
-def _known_zone(value: str) -> str:
-    time_zone(value)
-    return value
-
-
-TimeZone = Annotated[str, AfterValidator(_known_zone)]
 
 
 class Exclusion(Value):
@@ -167,7 +158,7 @@ def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
             yield max(low, start), min(high, end)
 
 
-def merged(spans: Iterator[Span] | list[Span]) -> list[Span]:
+def merged(spans: list[Span]) -> list[Span]:
     """Return the same time in spans that do not touch, in order."""
     joined: list[Span] = []
     for low, high in sorted(spans):

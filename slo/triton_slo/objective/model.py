@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_exporter.common.moments import time_zone
@@ -29,7 +29,7 @@ from triton_slo.fields import (
     refuse,
 )
 from triton_slo.indicators import KINDS, AnyIndicator
-from triton_slo.objective.exclusion import Exclusion, TimeZone
+from triton_slo.objective.exclusion import Exclusion
 
 Calendar = Literal["week", "month", "quarter"]
 
@@ -81,7 +81,7 @@ class CalendarWindow(Value):
     """A calendar week (from Monday), month or quarter in a time zone; the budget starts again with each."""
 
     calendar: Calendar
-    timezone: TimeZone = "UTC"
+    timezone: Annotated[str, AfterValidator(lambda zone: str(time_zone(zone)))] = "UTC"
 
     @property
     def seconds(self) -> float:
