@@ -173,6 +173,7 @@ def test_every_step_of_the_demo_happens(demo_run: DemoRun) -> None:
     assert "what rules and messages call 1h is 1m here, and 30d is 12h" in output
     assert "Query:" not in output
     assert "TritonQueueBudgetBurn" in output
+    assert not re.search("also firing.*broken", output.partition("Triton loaded the repaired")[2]), output
     assert "TritonExporterAbsent" not in output, "a Prometheus that has just started has not scraped yet"
     assert [] == demo_run.left_behind
     assert {"demo", "per-model"} == {path.name for path in demo_run.folder.parent.iterdir()}

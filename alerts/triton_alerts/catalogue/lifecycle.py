@@ -45,6 +45,10 @@ _LOAD_STEPS = (
     ),
 )
 
+_AFTER_READY = "2m"
+"""How long an alert that nothing serves a model fires on, and those that it inhibits: longer ones would be sent after
+the repair."""
+
 _model_alert = partial(Alert, component="lifecycle")
 
 MODELS = (
@@ -85,10 +89,10 @@ and {state.MODEL_NOT_READY_SINCE}""",
         ),
         severity="warning",
         labels=("instance", "model", "version"),
-        keep_firing_for="5m",
+        keep_firing_for=_AFTER_READY,
         # A model that Triton does not list at all has no version.
-        # No duration: an alert that keeps firing, and a message that is not sent again, would keep the number.
-        summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} is still not ready "
+        # In no tense, and without the time until now: it fires on for some time after the repair.
+        summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} not ready for over $threshold "
         "on {{ $labels.instance }}",
         description="The server should serve the model. Requests for it fail there.",
         action="Check the state of the model and its reason, in the exporter's /state or in Triton's "
@@ -117,7 +121,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         severity="critical",
         labels=("model",),
         for_="2m",
-        keep_firing_for="2m",
+        keep_firing_for=_AFTER_READY,
         summary="No server serves model {{ $labels.model }}",
         description="Every request for this model fails: it is ready on no server that should serve it.",
         action="Roll back the last change to this model, then look for the cause.",
@@ -173,7 +177,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         labels=("instance", "model", "version"),
         for_="5m",
-        keep_firing_for="5m",
+        keep_firing_for=_AFTER_READY,
         summary="Model {{ $labels.model }} should be on {{ $labels.instance }}, but Triton does not have it",
         description="Triton does not list the model, or lists only its name: the model's folder or version folder is missing, its configuration "
         "does not parse, its backend is unknown, or a step of the ensemble failed. Triton's health checks "
@@ -187,7 +191,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         labels=("instance", "model", "version"),
         for_="30m",
-        keep_firing_for="5m",
+        keep_firing_for=_AFTER_READY,
         summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for on "
         "{{ $labels.instance }}",
         description="It is a large download, an engine that is being built, or a load that hangs. Until the load ends, "

@@ -179,7 +179,7 @@ MODELS = (
         "TritonModelNotReadyProlonged",
         "ends after the model became ready and its series went away",
         {_SINCE: "0x60 _x100"},
-        "26m",
+        "22m30s",
     ),
     fires(
         "TritonModelNotReadyProlonged",
