@@ -1,7 +1,7 @@
 """Ask a Triton over gRPC what is else asked over HTTP: one that runs with --allow-http=false.
 
 Each path of the HTTP API is sent as the method that means the same, and the answer is written as Triton's HTTP API
-writes it: polls, doctor and trace settings read one kind of answer. Of the extra `probe`, thus imported where needed.
+writes it: polls, doctor and trace settings read one kind of answer. Of the extra `exporter`, thus imported where needed.
 """
 
 from __future__ import annotations
