@@ -85,7 +85,6 @@ class ListedAlert:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     starts_at: float
-    inhibited: bool
 
     @property
     def name(self) -> str:
@@ -162,7 +161,6 @@ def _listed_alert(listed: Mapping[str, Any]) -> ListedAlert:
         labels=dict(listed["labels"]),
         annotations=dict(listed["annotations"]),
         starts_at=_unix(listed["startsAt"]),
-        inhibited=bool(listed["status"]["inhibitedBy"]),
     )
 
 

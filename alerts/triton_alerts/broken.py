@@ -205,9 +205,9 @@ def since_text(began: Sample | None) -> str:
     return f" since {hour_text(began.value, began.at)}" if began and began.value else ""
 
 
-def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownServer, ...]:
+def down_servers(prometheus: Prometheus) -> tuple[DownServer, ...]:
     """Return the servers that do not answer, those first whose models nothing serves."""
-    return _down_servers(_ask(prometheus, _DOWN_SERVERS, at))
+    return _down_servers(_ask(prometheus, _DOWN_SERVERS, None))
 
 
 def broken_now(prometheus: Prometheus, at: float | None = None) -> Broken:

@@ -126,9 +126,10 @@ class Guard:
         self._process.wait()
 
 
-def end_marked(mark: str, proc: Path = Path("/proc")) -> int:
+def end_marked(mark: str) -> int:
     """Kill every process with this mark in its environment and return how many there were."""
-    pids = [int(path.name) for path in proc.iterdir() if path.name.isdigit() and _is_marked(path, mark)]
+    processes = (path for path in Path("/proc").iterdir() if path.name.isdigit())
+    pids = [int(path.name) for path in processes if _is_marked(path, mark)]
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -100,9 +100,9 @@ def worst(expr: str, count: int = 10, every: str = "10m") -> str:
     return f"({expr}) and topk({count}, {long} or {short})"
 
 
-def emptiest(expr: str, count: int = 10) -> str:
-    """Return the `count` series with the lowest values at the end of the time range."""
-    return f"({expr}) and bottomk({count}, last_over_time(({expr})[1m:10s] @ end()))"
+def emptiest(expr: str) -> str:
+    """Return the ten series with the lowest values at the end of the time range."""
+    return f"({expr}) and bottomk(10, last_over_time(({expr})[1m:10s] @ end()))"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:

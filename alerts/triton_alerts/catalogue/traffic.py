@@ -15,9 +15,9 @@ from triton_slo.indicators.errors import CANCELED
 _MODEL = ("instance", "model", "version")
 
 
-def _per_second(metric: Metric, window: str, matchers: str = "") -> str:
+def _per_second(metric: Metric, window: str) -> str:
     """Return the rate per second of each model version of a server; gpu_uuid splits some of Triton's series."""
-    return f"sum without (gpu_uuid) (rate({metric}{matchers}[{window}]))"
+    return f"sum without (gpu_uuid) (rate({metric}[{window}]))"
 
 
 def _rate_5m(metric: Metric) -> str:

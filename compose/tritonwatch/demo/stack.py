@@ -37,6 +37,7 @@ INTERVAL_SECONDS = 1.0
 FIRST_OTHER_PORT = 21_000
 """From here, other ports are proposed where those of the demo are in use."""
 FREE_DISK_BYTES = 300 * 1024 * 1024
+START_SECONDS = 60.0
 POLL_SECONDS = 3
 """Seconds between two polls of the model repository by Triton, which so retries `broken` and finds it repaired."""
 
@@ -234,8 +235,8 @@ class Stack:
         environment = {"PYTHONUNBUFFERED": "1"}
         return Child(name, command, self.directory / "logs" / f"{name.lower()}.log", environment)
 
-    def _wait_for(self, child: Child, url: str, timeout_seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + timeout_seconds
+    def _wait_for(self, child: Child, url: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if ended := self.ended():
                 raise CannotStartError(ended)
@@ -243,7 +244,7 @@ class Stack:
                 return
             time.sleep(0.1)
         raise CannotStartError(
-            f"{child.name} did not answer at {url} in {timeout_seconds:g} s; see {child.log}"
+            f"{child.name} did not answer at {url} in {START_SECONDS:g} s; see {child.log}"
         )
 
 

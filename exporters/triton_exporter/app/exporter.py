@@ -273,9 +273,9 @@ def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
     yield compressor.flush()
 
 
-def json_page(value: Any, status: int = 200) -> Response:
+def json_page(value: Any) -> Response:
     """Return a page of indented JSON."""
-    return Response(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
+    return Response(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8")
 
 
 def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Response]:

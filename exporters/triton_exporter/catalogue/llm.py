@@ -19,9 +19,9 @@ _SHIFT = (
 )
 
 
-def _trtllm(name: str, text: str, label: str, unit: str, kind: Kind = "gauge") -> Metric:
+def _trtllm(name: str, text: str, label: str, unit: str) -> Metric:
     source = "TensorRT-LLM backend on Triton /metrics, relayed"
-    return Metric(f"nv_trt_llm_{name}", kind, text, (*_MODEL, label), unit, source, "23.11", caveat=_SHIFT)
+    return Metric(f"nv_trt_llm_{name}", "gauge", text, (*_MODEL, label), unit, source, "23.11", caveat=_SHIFT)
 
 
 TRTLLM_REQUESTS = _trtllm(

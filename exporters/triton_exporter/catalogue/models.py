@@ -16,10 +16,8 @@ def _config(
     return Metric(name, kind, text, (*_MODEL, *labels), unit, _CONFIG, caveat=_ONLY_READY)
 
 
-def _statistic(
-    name: str, kind: Kind, text: str, labels: tuple[str, ...] = (), unit: str = "", caveat: str = ""
-) -> Metric:
-    return Metric(name, kind, text, (*_MODEL, *labels), unit, _STATISTICS, caveat=caveat)
+def _statistic(name: str, kind: Kind, text: str, unit: str = "", caveat: str = "") -> Metric:
+    return Metric(name, kind, text, _MODEL, unit, _STATISTICS, caveat=caveat)
 
 
 INFO = _config(

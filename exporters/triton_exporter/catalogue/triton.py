@@ -11,8 +11,8 @@ _MODEL = ("model", "version")
 _SOURCE = "Triton /metrics"
 
 
-def _counter(name: str, text: str, unit: str, caveat: str = "", labels: tuple[str, ...] = _MODEL) -> Metric:
-    return Metric(name, "counter", text, labels, unit, _SOURCE, caveat=caveat)
+def _counter(name: str, text: str, unit: str, caveat: str = "") -> Metric:
+    return Metric(name, "counter", text, _MODEL, unit, _SOURCE, caveat=caveat)
 
 
 REQUEST_SUCCESS = _counter(

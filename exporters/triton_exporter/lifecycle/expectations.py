@@ -54,10 +54,9 @@ class ExpectedFile:
     A file that cannot be read, or contains a mistake, leaves the last good list in force.
     """
 
-    def __init__(
-        self, path: Path, always: Expected, lifecycle: Lifecycle, interval_seconds: float = 5.0
-    ) -> None:
-        self.interval_seconds = interval_seconds
+    interval_seconds = 5.0
+
+    def __init__(self, path: Path, always: Expected, lifecycle: Lifecycle) -> None:
         self._path = path
         self._always = always
         self._lifecycle = lifecycle

@@ -50,7 +50,6 @@ class _Api(Handler):
                         "startsAt": datetime.fromtimestamp(start, UTC).isoformat(),
                         "labels": {},
                         "annotations": {},
-                        "status": {"inhibitedBy": []},
                     }
                     for name, start in self.server.firing.items()
                 ]

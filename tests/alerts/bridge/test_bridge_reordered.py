@@ -41,11 +41,7 @@ class SimulatedAlertmanager(Alertmanager):
         self.silenced: set[str] = set()
 
     def alerts(self) -> list[ListedAlert]:
-        return [
-            ListedAlert(name, {}, {}, start, inhibited=False)
-            for name, (start, end) in self.states.items()
-            if end is None
-        ]
+        return [ListedAlert(name, {}, {}, start) for name, (start, end) in self.states.items() if end is None]
 
     def silences(self, comment: str = "") -> dict[str, float]:
         return {}

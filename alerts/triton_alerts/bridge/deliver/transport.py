@@ -128,10 +128,9 @@ class Terminal(Transport):
 
     threads = True
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float], width: int = WIDTH) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
         self._clock = clock
-        self._width = width
         self._lock = threading.Lock()
         self._titles: dict[str, str] = {}
 
@@ -144,19 +143,19 @@ class Terminal(Transport):
                 head = f"{head}, in the thread of: {self._titles.get(thread, thread)}"
             elif len(self._titles) < MAX_TITLES:
                 self._titles[name] = as_text(message.text).partition(" · ")[0]
-            self._stream.write(render(message, head, self._width, boxed=not thread))
+            self._stream.write(render(message, head, boxed=not thread))
             self._stream.flush()
         return Sent(channel, thread or name)
 
 
-def render(message: Message, head: str, width: int = WIDTH, *, boxed: bool = True) -> str:
+def render(message: Message, head: str, *, boxed: bool = True) -> str:
     """Return a message as lines of text; a message in the channel is boxed, one in a thread is indented."""
-    lines = [line for block in message.blocks for line in _block(block, width - 4)]
-    lines = lines or list(_wrap(as_text(message.text), width - 4))
+    lines = [line for block in message.blocks for line in _block(block, WIDTH - 4)]
+    lines = lines or list(_wrap(as_text(message.text), WIDTH - 4))
     if not boxed:
         return f"\n↳ {head}\n" + "".join(f"  {line}\n" for line in lines)
     body = "".join(f"│ {line}\n" for line in lines)
-    return f"\n┌─ {head} {'─' * max(0, width - len(head) - 4)}\n{body}└{'─' * (width - 1)}\n"
+    return f"\n┌─ {head} {'─' * max(0, WIDTH - len(head) - 4)}\n{body}└{'─' * (WIDTH - 1)}\n"
 
 
 def _block(block: dict[str, Any], width: int) -> Iterator[str]:

@@ -112,8 +112,7 @@ def subject_names(labels: Labels) -> tuple[str, ...]:
 
 OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
 SPLIT, SERVERS, LAST_CHANGE, GPU = "Causes", "Servers", "Last change", "GPU"
-FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
-"""Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
+"""Names of the facts that the sources of evidence give; docs/on-call.md explains each."""
 WIDE_FACTS = (LAST_CHANGE, GPU)
 """Facts of several long lines: below the others in a message, over its whole width."""
 FACTS_WHILE_OPEN = (SERVERS, GPU)
