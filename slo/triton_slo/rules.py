@@ -618,12 +618,10 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
     allowed = _of_model(
-        plan,
         _percent(error_budget(objective.target)),
         [(_percent(error_budget(each.target)), each) for each in objective.overrides if each.target],
     )
     threshold = _of_model(
-        plan,
         objective.indicator.threshold_text or objective.name,
         [(each.threshold, each) for each in objective.overrides if each.threshold],
     )
@@ -646,7 +644,7 @@ def _burning(plan: Plan, tier: Tier) -> dict[str, str]:
     }
 
 
-def _of_model(plan: Plan, usual: str, overrides: Sequence[tuple[str, Override]]) -> str:
+def _of_model(usual: str, overrides: Sequence[tuple[str, Override]]) -> str:
     """Return the text of the first override of the alert's model, or the usual, as a template of Prometheus."""
     for text, override in reversed(overrides):
         chosen = Matchers().choosing("model", override.models).choosing("version", override.versions)
@@ -654,9 +652,9 @@ def _of_model(plan: Plan, usual: str, overrides: Sequence[tuple[str, Override]])
             f"(eq $labels.{label} {value})"
             if operator == "="
             else f'(match "^(?:{value[1:-1]})$" $labels.{label})'
-            for label, operator, value in chosen.within(plan.objective.group_by).split
+            for label, operator, value in chosen.split
         )
-        usual = f"{{{{ if and true {' '.join(conditions)} }}}}{text}{{{{ else }}}}{usual}{{{{ end }}}}"
+        usual = f"{{{{ if and {' '.join(conditions)} }}}}{text}{{{{ else }}}}{usual}{{{{ end }}}}"
     return usual
 
 
