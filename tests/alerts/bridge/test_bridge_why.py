@@ -366,10 +366,16 @@ def test_a_title_says_that_the_fault_is_over(
     assert bool(requests) == during.pages_are_over
 
 
-def test_an_incident_began_when_the_condition_did_not_when_its_alert_fired(tmp_path: Path) -> None:
-    """A server that died at 14:42:30 was "down since 14:43:47": its alert fires after a minute."""
+@pytest.mark.parametrize("of_model", [{}, {"model": "ranker", "version": "1"}])
+def test_an_incident_began_when_the_condition_did_not_when_its_alert_fired(
+    tmp_path: Path, of_model: dict[str, str]
+) -> None:
+    """A server that died at 14:42:30 was "down since 14:43:47": its alert fires after a minute.
+
+    On another server the same model has not been ready for days, which is inhibited, because that server is down.
+    """
     now = time.time() // STEP * STEP
-    alert = {"alertname": "TritonServerDown", "severity": "warning", "instance": "a"}
+    alert = {"alertname": "TritonServerDown", "severity": "warning", "instance": "a", **of_model}
     series = [
         ("ALERTS_FOR_STATE", alert, flat(now, now - 677, -600)),
         ("ALERTS_FOR_STATE", alert | {"instance": "b"}, flat(now, now - 5000, -600)),

@@ -25,6 +25,7 @@ from triton_alerts.bridge.incidents.incident import (
     Event,
     Incident,
     Matcher,
+    identity,
     subject_names,
     subject_text,
     worded,
@@ -44,7 +45,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.names import ALERTS, GROUPING, SLO, TIER
+from triton_slo.names import ALERTS, SLO, TIER
 
 Block = dict[str, Any]
 
@@ -486,12 +487,8 @@ def _ended(incident: Incident) -> list[str]:
     """
     if not incident.open:
         return []
-
-    def identity(member: Member) -> tuple[str, ...]:
-        return tuple(member.labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
-
-    firing = {identity(member) for member in incident.firing}
-    ended = [member for member in incident.members.values() if identity(member) not in firing]
+    firing = {identity(member.labels) for member in incident.firing}
+    ended = [member for member in incident.members.values() if identity(member.labels) not in firing]
     lines = [
         f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)

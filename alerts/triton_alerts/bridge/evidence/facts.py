@@ -34,6 +34,7 @@ from triton_alerts.bridge.incidents.incident import (
     Evidence,
     Incident,
     SourceFacts,
+    identity,
     is_not_served,
 )
 from triton_alerts.bridge.incidents.notification import Member
@@ -333,10 +334,12 @@ def _calm(prometheus: Prometheus, member: Member) -> tuple[str, ...]:
 
 def _began(prometheus: Prometheus, incident: Incident) -> float | None:
     """Return when the condition of the first of the incident's alerts became true."""
-    alerts = regex_of(sorted({member.name for member in incident.firing or incident.members.values()}))
+    members = incident.firing or incident.members.values()
+    ours, alerts = {identity(member.labels) for member in members}, {member.name for member in members}
     where = matchers_of(incident.lead, "model" if incident.lead.labels.get("model") else "instance")
-    named = where.also(f'alertname=~"{escape(alerts)}"')
-    return _value(prometheus, f"min({names.ALERTS}_FOR_STATE{named})")
+    where = where.also(f'alertname=~"{escape(regex_of(sorted(alerts)))}"')
+    found = prometheus.instant(f"{names.ALERTS}_FOR_STATE{where}")
+    return min((sample.value for sample in found if identity(sample.labels) in ours), default=None)
 
 
 def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.family import escape
 from triton_slo.indicators import Readiness
-from triton_slo.names import COMPONENT, SEVERITIES, SEVERITY, SLO
+from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SEVERITY, SLO
 from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
@@ -108,6 +108,11 @@ def subject_names(labels: Labels) -> tuple[str, ...]:
         ("model", "version") if labels.get("model") else ("gpu", "gpu_uuid", "Hostname", "instance", "job")
     )
     return tuple(name for name in names if labels.get(name))
+
+
+def identity(labels: Labels) -> tuple[str, ...]:
+    """Return what tells alerts of one incident apart; the tiers of an objective are one."""
+    return tuple(labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
 
 
 OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
