@@ -15,11 +15,12 @@ from triton_alerts.bridge.incidents.incident import (
     EventKind,
     Incident,
     Outcome,
+    identity,
     is_not_served,
     subject_text,
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
-from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY, severity_rank
+from triton_slo.names import SEVERITIES, TIER, URGENCY, severity_rank
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
@@ -218,11 +219,8 @@ def _is_old_news(member: Member, others: Iterable[Member]) -> bool:
 
 def _is_tier_beside(member: Member, other: Member) -> bool:
     """Return whether these are two tiers of one objective."""
-    return (
-        TIER in member.labels
-        and other is not member
-        and all(other.labels.get(name) == member.labels.get(name) for name in ("alertname", SLO, *GROUPING))
-    )
+    same = identity(other.labels) == identity(member.labels)
+    return TIER in member.labels and other is not member and same
 
 
 def _urgency_rank(member: Member) -> tuple[int, str]:
