@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from triton_exporter.common.duration import DAY
 from triton_exporter.common.moments import utc_text
 
 MAX_HEADER_LENGTH = 150
@@ -105,8 +106,10 @@ def slack_time(at: float) -> str:
     return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{utc_time(at)}>"
 
 
-def slack_hour(at: float) -> str:
-    """Return a time without the day that Slack shows in the reader's zone."""
+def slack_hour(at: float, day: float) -> str:
+    """Return a time that Slack shows in the reader's zone, without the day if it is within half a day of `day`."""
+    if abs(at - day) >= DAY / 2:
+        return slack_time(at)
     return f"<!date^{int(_drawable(at))}^{{time}}|{datetime.fromtimestamp(_drawable(at), UTC):%H:%M UTC}>"
 
 

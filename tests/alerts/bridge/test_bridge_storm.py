@@ -230,7 +230,7 @@ def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_n
     storm.close()
 
     (root,) = [root for root in storm.workspace.roots() if f"Model {name} failed" in root.text]
-    assert f"*Resolved*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
+    assert f"*Resolved*\\nModel visitor failed to load, {slack_hour(came + 60, came)}" in root.shown
 
 
 def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> None:

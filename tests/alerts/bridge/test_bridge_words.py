@@ -557,14 +557,21 @@ def test_a_long_reason_keeps_both_ends() -> None:
     assert "[cut]" in shown
 
 
-def test_resolved_shows_how_long_it_took() -> None:
-    """The end needs no arithmetic."""
-    member = failed_load().members["f"].model_copy(update={"ends_at": 1_700_000_720.0})
-    ended = failed_load(members={"f": member}, closed_at=1_700_000_725.0)
-    made = messages.root(ended, Style(True), 1_700_000_725.0)
+@pytest.mark.parametrize(
+    ("end", "lasted"),
+    [
+        (1_700_000_720, "to <!date^1700000720^{time}|22:25 UTC>: *12m*"),
+        (1_700_172_800, "to <!date^1700172800^{date_short_pretty} {time}|2023-11-16 22:13:20 UTC>: *2d*"),
+    ],
+)
+def test_resolved_shows_how_long_it_took(end: int, lasted: str) -> None:
+    """The end needs no arithmetic; another day than that of the start is named."""
+    member = failed_load().members["f"].model_copy(update={"ends_at": float(end)})
+    ended = failed_load(members={"f": member}, closed_at=end + 5.0)
+    made = messages.root(ended, Style(True), end + 5.0)
 
     assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
-    assert "*12m*" in json.dumps(made.blocks)
+    assert lasted in json.dumps(made.blocks)
     assert '"action_id": "acknowledge"' not in json.dumps(made.blocks)
 
 

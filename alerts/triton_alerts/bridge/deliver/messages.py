@@ -445,7 +445,7 @@ def _state_line(incident: Incident, now: float) -> str:
         when = f"since {slack_time(incident.since)} ({in_words(now - incident.since)})"
     else:
         lasted = in_words(incident.ended_at - incident.since)
-        when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at)}: *{lasted}*"
+        when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at, incident.since)}: *{lasted}*"
     parts = [when, WORD[incident.severity], *_acknowledged(incident)]
     doubt = _not_confirmed(incident)
     if not incident.open and doubt:
@@ -490,7 +490,7 @@ def _ended(incident: Incident) -> list[str]:
     firing = {identity(member.labels) for member in incident.firing}
     ended = [member for member in incident.members.values() if identity(member.labels) not in firing]
     lines = [
-        f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
+        f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0, incident.since)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
     ]
     return list(dict.fromkeys(lines))
@@ -516,7 +516,8 @@ def _where(member: Member) -> str:
 def _acknowledged(incident: Incident) -> Iterator[str]:
     silence = incident.silence
     if incident.acknowledged is not None:
-        yield f"acknowledged by {person(incident.acknowledged.by)} at {slack_hour(incident.acknowledged.at)}"
+        at = slack_hour(incident.acknowledged.at, incident.since)
+        yield f"acknowledged by {person(incident.acknowledged.by)} at {at}"
     elif not incident.open:
         yield "not acknowledged"
     elif not incident.silenced:
