@@ -476,8 +476,8 @@ def test_the_end_of_an_alert_waits_for_what_is_known_after_it(bridge: Bridge, en
     assert "⚪" not in "".join(root.shown_over_time)
 
 
-def test_a_page_waits_no_longer_because_another_alert_has_ended(bridge: Bridge) -> None:
-    """Prometheus does not answer, and the page waited for ten seconds instead of 2.5."""
+def test_a_page_waits_for_evidence_only_so_long(bridge: Bridge) -> None:
+    """Prometheus does not answer; where another alert had ended meanwhile, the page waited for ten seconds."""
     bridge.workers[0].options = DeliveryOptions(evidence_seconds=2.5)
     start, low = bridge.clock.now, DOWN | {"alertname": "TritonModelReplicasLow", "severity": "warning"}
     bridge.fire(low, DOWN)
@@ -485,7 +485,7 @@ def test_a_page_waits_no_longer_because_another_alert_has_ended(bridge: Bridge) 
     bridge.fire(DOWN, ended=(low,), start=-1)
     bridge.run_for(20)
 
-    assert [True] == [root.at - start < 5.0 for root in bridge.workspace.roots()]
+    assert [True] == [3.5 <= root.at - start < 5.0 for root in bridge.workspace.roots()]
 
 
 @pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])

@@ -379,10 +379,8 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is listed")
     merged, opened = [], []
-    for ahead in (
-        GRACE_SECONDS + 1,
-        RESEND_SECONDS,
-    ):  # before and after every alert must have been sent again
+    # Before and after every alert must have been sent again.
+    for ahead in (GRACE_SECONDS + 1, RESEND_SECONDS):
         bridge.time.ahead = ahead
         merged.append(bridge.store.merge_held(bridge.clock(), clients.listed))
         opened += bridge.store.incidents.open()

@@ -239,19 +239,6 @@ def test_an_outage_is_asked_about_less_and_less_often_and_at_least_once_a_minute
     assert len({round(gap, 2) for gap in gaps[8:]}) > 10
 
 
-def test_a_page_waits_for_evidence_only_so_long(tmp_path: Path) -> None:
-    """A source that never answers delays the first message by its allowance, and no more."""
-    workspace = Workspace()
-    sender, clock = worker(tmp_path, workspace)
-    sender.options = DeliveryOptions(evidence_seconds=2.5)
-    start = clock()
-    sender.store.receive(parse(body_of("g0", {"a": start}, {}), "am"), start)
-    run(sender, clock, 20)
-    sender.store.close()
-
-    assert [True] == [2.5 <= message.at - start < 4.0 for message in workspace.roots()]
-
-
 def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: SlackServer) -> None:
     """Without threads and edits the resolve is a message of its own."""
     clock = Clock()
