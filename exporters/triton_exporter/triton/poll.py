@@ -12,10 +12,10 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -71,13 +71,18 @@ def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
     )
 
 
-def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
-    """Return the statistics of every ready model version. Raises AnswerError."""
+def parse_statistics(body: bytes, last: Iterable[ModelStatistics] = ()) -> tuple[ModelStatistics, ...]:
+    """Return the statistics of every ready model version; of one that rests, the same object as `last`.
+
+    Raises AnswerError.
+    """
     answer = _json(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("model_stats"), list):
         raise AnswerError("the statistics hold no list model_stats")
+    models = (model for model in _objects(answer["model_stats"]) if _string(model, "name"))
     return tuple(
-        _model_statistics(model) for model in _objects(answer["model_stats"]) if _string(model, "name")
+        before if before is not None and before.answer == model else _model_statistics(model)
+        for model, before in zip(models, chain(last, repeat(None)), strict=False)
     )
 
 
@@ -161,6 +166,7 @@ def _model_statistics(model: dict[str, Any]) -> ModelStatistics:
             MemoryUse(_string(use, "type"), _integer(use, "id"), _integer(use, "byte_size"))
             for use in _object_list(model, "memory_usage")
         ),
+        answer=model,
     )
 
 
@@ -613,7 +619,7 @@ class ApiPoller:
     def _parse_statistics(self, body: bytes) -> tuple[ModelStatistics, ...]:
         """Return the statistics; those with the same bytes as the last are not parsed again: nothing has moved."""
         if body != self._read_statistics[0]:
-            self._read_statistics = body, parse_statistics(body)
+            self._read_statistics = body, parse_statistics(body, self._read_statistics[1])
             self._statistics_moved_at = time.monotonic()
         return self._read_statistics[1]
 

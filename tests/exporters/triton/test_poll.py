@@ -140,9 +140,10 @@ def test_answers_that_are_as_before_are_the_same_objects() -> None:
     """What reads a snapshot sees at once that nothing moved; a request later the statistics are new."""
 
     def statistics(count: int) -> Answer:
-        return body(
-            json.dumps({"model_stats": [{"name": "a", "version": "1", "execution_count": count}]}).encode()
-        )
+        models = [
+            {"name": name, "version": "1", "execution_count": done} for name, done in (("a", count), ("b", 7))
+        ]
+        return body(json.dumps({"model_stats": models}).encode())
 
     config = body(b'{"name":"a","max_batch_size":8}')
     answers = {"/v2/models/a/versions/1/config": config, "/v2/models/stats": statistics(1)}
@@ -161,7 +162,8 @@ def test_answers_that_are_as_before_are_the_same_objects() -> None:
     assert first.statistics is second.statistics is not None
     assert first.configs[version] is third.configs[version]
     assert third.statistics is not None
-    assert 2 == third.statistics[0].executions
+    assert (2, 7) == tuple(each.executions for each in third.statistics)
+    assert third.statistics[1] is second.statistics[1]
 
 
 @pytest.mark.parametrize(("resting", "times"), [(60.0, 2), (0.0, 1)])
