@@ -173,7 +173,7 @@ def test_a_group_without_data_is_unknown_and_never_full(site: str) -> None:
     assert 6 == rows.count('class="number">unknown<')
     assert "sparkline" not in rows
     assert "<dt>Budget left</dt><dd>unknown</dd>" in detail
-    assert 6 == len(re.findall(r"\? unknown for 20m[ 0-9s]*: vanished", web_fleet.text_of(rows)))
+    assert 6 == len(re.findall(r"\? unknown for 2\dm[ 0-9s]*: vanished", web_fleet.text_of(rows)))
     assert "100.0%" not in rows + detail.partition("<figure")[0]
 
 
