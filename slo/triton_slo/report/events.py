@@ -73,8 +73,7 @@ STEP_SECONDS = 300
 class RecordedGroup:
     """One model version (or other group) of an objective over a period.
 
-    `since` is when its counter began, or, where that is later, the start of the period or the objective's first
-    record in it.
+    `since` is when its counter began, or, where that is later, the start of the period.
     """
 
     group: Mapping[str, str]
@@ -243,7 +242,7 @@ def _read_period(
                     target,
                     min(values.get(names.ERROR, 0.0), total),
                     total,
-                    _since(period, values["since"], pauses),
+                    max(period.start, values["since"]),
                     next(iter(others), None),
                     max(steps, default=0.0) * STEP_SECONDS,
                     tuple(sorted(sources_of[slo, group] - {""})),
@@ -281,10 +280,14 @@ def _group_of(sample: Sample) -> _GroupOf:
 
 def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict[_GroupOf, dict[str, float]]:
     """Return what every counter grew by in the period (by event), since when it counts, and its targets."""
-    window = f"[{max(1, round(period.end - period.start))}s]"
+    seconds = max(1, round(period.end - period.start))
+    window, counter = f"[{seconds}s]", f"{names.COPY}{matchers}"
+    # Exact; `increase` extrapolates to both ends, which are a tenth of the first hour. It knows where a counter began again.
+    first = f"({counter} offset {seconds}s or min_over_time({counter}{window}))"
+    grown = f"max_over_time({counter}{window}) - {first} >= 0 and resets({counter}{window}) == 0 or increase({counter}{window})"
     target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
     counted: dict[_GroupOf, dict[str, float]] = defaultdict(dict)
-    for sample in prometheus.instant(f"increase({names.COPY}{matchers}{window})", period.end):
+    for sample in prometheus.instant(grown, period.end):
         values, event = counted[_group_of(sample)], sample.labels.get(names.EVENT, "")
         # Two counters of a group are those of two thresholds, one after the other.
         values[event] = values.get(event, 0.0) + sample.value
@@ -297,12 +300,6 @@ def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict
         for sample in prometheus.instant(query, period.end):
             counted[_group_of(sample)][key] = sample.value
     return counted
-
-
-def _since(period: Period, began: float, pauses: Sequence[Period]) -> float:
-    """Return from when events are counted: not before the first record of the period."""
-    late = (pause.end for pause in pauses if pause.start == period.start < began < pause.end)
-    return next(late, max(period.start, began))
 
 
 def _pauses(period: Period, recorded: Iterable[int]) -> Iterator[Period]:
