@@ -394,6 +394,15 @@ class Recorded(RequiredPrometheus):
     """folder of objectives (YAML), to report those that Prometheus has not loaded or has loaded with other values"""
 
 
+class Standing(Recorded):
+    """The same, and what the windows of the rules are multiplied by."""
+
+    time_scale: Annotated[
+        Rare[float], single(scale), Form("F", default_text=lambda scale: f"{scale:g}"), Key("time_scale")
+    ] = 1.0
+    """factor by which the windows of the rules are multiplied, as for `generate` (default: {default})"""
+
+
 class Replay(PrometheusAccess):
     objectives: Annotated[Folder, Key("objectives")] = None
     """folder of objectives (YAML) (default: those of the project file, else those that

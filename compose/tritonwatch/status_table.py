@@ -145,9 +145,6 @@ _STYLE: dict[State, str] = {
     "idle": "dim",
 }
 
-_FRESH_SECONDS = 150.0
-"""Rules record each minute when a group's series last existed: an older time means that the series are gone."""
-
 
 def tables(rows: Sequence[GroupStatus], limit: int = 0, broken: Sequence[Fault] = ()) -> Group:
     """Return the tables: objectives, if one has several groups, then the rows, what is broken, and the caveats."""
@@ -279,10 +276,8 @@ def state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":
-        age = 0.0 if row.retired else row.seen_seconds_ago or 0.0
-        return row.shown_state + (f", no data for {duration(age)}" if age > _FRESH_SECONDS else "")
-    since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""
-    return f"unknown{since}: {row.unknown}"
+        return row.shown_state
+    return f"unknown: {row.unknown}"
 
 
 def rate(value: float | None) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.common.duration import DAY, parse_seconds
-from triton_exporter.common.moments import utc_text
+from triton_exporter.common.moments import hour_text, utc_text
 from triton_slo import names
 from triton_slo.amounts import LEAST_RECORDED, WHOLE_PERIOD, not_known_yet
 from triton_slo.fields import error_budget
@@ -20,7 +20,7 @@ from triton_slo.group_status import GroupStatus, Lasts, burns, urgency
 from triton_slo.indicators import indicator_class
 from triton_slo.objective.model import CalendarWindow, calendar_window, period_at
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
-from triton_slo.promql import Matchers, regex_of
+from triton_slo.promql import Matchers
 
 _PACE = "1h"
 _HOUR = 1 / 24
@@ -55,9 +55,9 @@ _OF_OBJECTIVE = (names.PERIOD_DAYS, PERIOD_START, PERIOD_END)
 """Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 
 
-def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
+def group_statuses(samples: Iterable[Sample], time_scale: float = 1.0) -> tuple[GroupStatus, ...]:
     """Read recorded series into one value per objective and group, the most urgent first."""
-    by_group = _SamplesByGroup(samples)
+    by_group = _SamplesByGroup(samples, time_scale)
     rows = (by_group.group_status(key) for key in by_group.entries())
     return tuple(sorted(rows, key=urgency))
 
@@ -71,7 +71,8 @@ class _GroupKey(NamedTuple):
 class _SamplesByGroup:
     """Samples by objective, indicator and group, and there by the name of their series."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[Sample], time_scale: float) -> None:
+        self._time_scale = time_scale
         self._values: dict[_GroupKey, dict[str, float]] = defaultdict(dict)
         self._sources: dict[_GroupKey, list[str]] = defaultdict(list)
         self._causes: dict[tuple[str, names.GroupLabels], list[tuple[str, float]]] = defaultdict(list)
@@ -100,8 +101,8 @@ class _SamplesByGroup:
             self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
         if name in (UNKNOWN_SECONDS, UNKNOWN_TIME):
-            # The alert on a model that is gone is about all of its objectives, and has no label of them.
-            self._unknown.append((slo, labels, labels.get(names.REASON, "vanished"), name, sample.value))
+            # What is said of a model that nothing reports is about all of its objectives, and has no label of them.
+            self._unknown.append((slo, labels, labels.get(names.REASON, ""), name, sample.value))
             if slo:  # an objective that cannot be measured has no other series of this group
                 known = [(label, labels[label]) for label in names.GROUPING if label in labels]
                 self._values.setdefault(_GroupKey(slo, indicator, tuple(sorted(known))), {})
@@ -165,6 +166,16 @@ class _SamplesByGroup:
             )
         ]
 
+    def _unknown_now(self, key: _GroupKey) -> Iterator[tuple[str, float]]:
+        """Yield why nothing is known of a group now, with the seconds since then."""
+        own = self._values[key]
+        for reason, seconds in self._unknown_of(key):
+            if reason:
+                yield reason, seconds
+            elif names.COUNTER not in own:  # what is counted has data: again, or those of a gateway
+                ago = max(seconds, own.get(AGE, 0.0))
+                yield f"no data since {hour_text(self._at - ago, self._at)}", ago
+
     def group_status(self, key: _GroupKey) -> GroupStatus:
         """Return all that is known about one group of an objective."""
         slo, indicator, group = key
@@ -175,7 +186,8 @@ class _SamplesByGroup:
         since = own.get(names.COUNTER_SINCE)
         if since is None and counted:
             since = self._at  # it has just begun
-        recorded = None if since is None else max(0.0, self._at - since)
+        # In the time of the windows: in a demo an hour is a minute.
+        recorded = None if since is None else max(0.0, self._at - since) / self._time_scale
         burn = {
             window: share / error_budget(target)
             for name, share in own.items()
@@ -190,7 +202,7 @@ class _SamplesByGroup:
         days = known.get(names.PERIOD_DAYS)
         shown = None if not_known_yet(history, days) else left
         lasts, seconds = _budget_lasts(shown, burn.get(_PACE, burn_now), days, ends_in)
-        gone = self._unknown_of(key)
+        gone = tuple(self._unknown_now(key))
         unknown = (*(reason for reason, _ in gone), *self._non_finite_reasons(key))
         # There is no ratio without events, nor without series; only in the first case is the group counted.
         idle = burn_now is None and counted
@@ -250,7 +262,7 @@ class _SamplesByGroup:
         if recorded is None or days is None:
             return None
         start = values.get(PERIOD_START)
-        passed = days * DAY if start is None else max(1.0, self._at - start)
+        passed = days * DAY if start is None else max(1.0, self._at - start) / self._time_scale
         return recorded if recorded < max(WHOLE_PERIOD * passed, LEAST_RECORDED * days * DAY) else None
 
 
@@ -276,11 +288,24 @@ _COPY_FROM_SECONDS = 12 * 3600
 _COUNTED = f'timestamp({names.COUNTER}{{{names.EVENT}="{names.TOTAL}"}})'
 # A threshold that was changed in the last hour has left a series with the earlier one.
 _AGE_QUERY = f"time() - max without ({names.THRESHOLD}) ({_COUNTED} or max_over_time({_COUNTED}[1h:1m]))"
-_UNKNOWN = Matchers((f'alertname=~"{regex_of((names.UNKNOWN_ALERT, names.UNMEASURED_ALERT))}"',))
+_UNKNOWN = Matchers((f'alertname=~"{names.UNKNOWN_ALERT}|{names.UNMEASURED_ALERT}"', 'alertstate="firing"'))
+_VANISHED = f"""\
+time() - min by (cluster, model) (
+  {names.ALERTS}_FOR_STATE{Matchers().equal("alertname", names.UNKNOWN_ALERT)}
+  or 0 * (last_over_time({names.MODEL_EXPECTED_COPY}[15m]) == 1 unless on (cluster, instance) {state.MODEL_EXPECTED}) + time()
+) unless on (cluster, model) ({state.MODEL_EXPECTED} or last_over_time({state.MODEL_EXPECTED}[1m]))"""
+"""The models that no server has reported for a minute, of those that it should serve, and for how long that is known.
+
+The alert about them comes, and ends, minutes later.
+"""
 
 
-def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[GroupStatus, ...]:
+def read_status(
+    prometheus: Prometheus, at: float | None = None, time_scale: float = 1.0
+) -> tuple[GroupStatus, ...]:
     """Return the status of every recorded objective now (or at Unix time `at`), the most urgent first.
+
+    `time_scale` is that of the rules.
 
     Every objective whose rules are loaded has a row; without rows no rules are loaded. Raises PrometheusError,
     also when Prometheus does not scrape the exporter.
@@ -294,7 +319,7 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[GroupS
         *_of_calendars(prometheus, samples, at),
         *_just_begun(prometheus, samples, at),
     )
-    return group_statuses((*samples, *more))
+    return group_statuses((*samples, *more), time_scale)
 
 
 def since_query(own: Matchers) -> str:
@@ -330,13 +355,13 @@ def _named(name: str, samples: Sequence[Sample]) -> Iterator[Sample]:
 
 
 def _unknown(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> Iterator[Sample]:
-    """Yield since when, and for how long in the longest period, alerts said that nothing is known."""
-    since = f"time() - {names.ALERTS}_FOR_STATE{_UNKNOWN}"
+    """Yield for how long nothing is known, and for how long in the longest period alerts said so."""
+    unmeasured = Matchers().equal("alertname", names.UNMEASURED_ALERT)
+    since = f"time() - {names.ALERTS}_FOR_STATE{unmeasured} or {_VANISHED}"
     yield from _named(UNKNOWN_SECONDS, prometheus.instant(since, at))
     days = [sample.value for sample in samples if sample.labels.get("__name__") == names.PERIOD_DAYS]
     seconds = round(max(days, default=30.0) * 86400)
-    firing = _UNKNOWN.equal("alertstate", "firing")
-    counted = f"count_over_time({names.ALERTS}{firing}[{seconds}s:{_UNKNOWN_STEP_SECONDS}s])"
+    counted = f"count_over_time({names.ALERTS}{_UNKNOWN}[{seconds}s:{_UNKNOWN_STEP_SECONDS}s])"
     yield from _named(UNKNOWN_TIME, prometheus.instant(f"{counted} * {_UNKNOWN_STEP_SECONDS}", at))
 
 

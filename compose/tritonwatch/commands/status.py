@@ -81,7 +81,7 @@ def _document(reading: _Reading, args: argparse.Namespace) -> dict[str, object]:
 
 def _read_rows(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
     with prometheus.collecting() as remarks:
-        rows = read_status(prometheus, args.at)
+        rows = read_status(prometheus, args.at, args.time_scale)
         broken = broken_now(prometheus, args.at).faults(args.model)
     not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at

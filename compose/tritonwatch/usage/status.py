@@ -6,11 +6,11 @@ import argparse
 
 from triton_exporter.common.options import adder
 from tritonwatch.parser import declare
-from tritonwatch.project import Recorded
+from tritonwatch.project import Standing
 from tritonwatch.usage.arguments import add_at, add_group_filter, whole
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
-OPTIONS = Recorded
+OPTIONS = Standing
 EXIT_CODES = {
     0: "printed",
     1: "a row is, or may be, in a state of --fail-on, rules are not loaded, or Prometheus did not respond",

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from support import history
 from support.history import END
 from support.recorded_group import group_labels, recorded_group
 from support.tools import newest, prometheuses
+from triton_exporter.catalogue.state import MODEL_EXPECTED
 from triton_slo import names
 from triton_slo.amounts import ratio
 from triton_slo.group_status import GroupStatus, overviews
@@ -63,7 +65,7 @@ def test_each_objective_is_read_with_its_budget_pace_and_causes(prometheus: str)
     with Prometheus(Access(prometheus)) as client:
         gone, empty, spent, good = read_status(client, END)
 
-    assert ("unknown", "vanished", 1800.0) == (gone.state, gone.unknown, gone.unknown_seconds)
+    assert ("unknown", "no data since 08:30 UTC", 1800.0) == (gone.state, gone.unknown, gone.unknown_seconds)
     assert (2100.0, None) == (gone.unknown_in_period_seconds, good.unknown_in_period_seconds)
     assert ("probe", {}, "unknown", None) == (empty.slo, empty.group, empty.state, empty.budget_left)
     assert ("exhausted", -0.5, 0.0) == (spent.state, spent.budget_left, spent.exhausted_in_seconds)
@@ -85,7 +87,7 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
     lines = capsys.readouterr().out.splitlines()
     summary, gone = [line for line in lines if "classifier" in line]
     assert ["errors", "1", "1", "0", "0", "classifier", "2", "unknown", "100.0%"] == summary.split()[:9]
-    assert "unknown for 30m: vanished" in gone
+    assert "unknown: no data since 08:30 UTC" in gone
     assert "35m" == gone.split()[-1]
     _, spent = [line for line in lines if r'evil"[red]\n\x1b[2J\u202e' in line]
     assert ["98.50%", "99.00%", "20x", "10x", "1.5x spent", "queue 82%,"] == [
@@ -220,7 +222,7 @@ def test_json_has_rows_and_the_worst_of_each_objective(
     assert (2, 1, 0, 0) == tuple(latency[key] for key in ("groups", "exhausted", "burning", "unknown"))
     assert {"model": SPENT["model"], "version": "1"} == latency["worst"]
     assert [None] == [row["sli"] for row in answer["group_statuses"] if row["slo"] == "probe"]
-    assert "vanished" in [row["unknown"] for row in answer["group_statuses"]]
+    assert "no data since 08:30 UTC" in [row["unknown"] for row in answer["group_statuses"]]
 
 
 @pytest.mark.real
@@ -491,19 +493,40 @@ def test_a_state_shows_the_caveats_of_its_source(
     assert set(row.caveats) == set(plain["caveats"]) == {source for source in sources if source in CAVEATS}
 
 
-@pytest.mark.parametrize(
-    ("seen_seconds_ago", "shown"), [(60.0, "ok"), (200.0, "ok, no data for 3m 20s"), (None, "ok")]
-)
-def test_a_state_of_series_that_are_gone_is_not_shown_as_present(
-    seen_seconds_ago: float | None, shown: str
-) -> None:
-    """Until a group counts as unknown, ten minutes later, its state is that of its last data."""
-    row = GroupStatus(
-        "o", "errors", {"model": "m"}, burn_now=0.5, budget_left=0.9, seen_seconds_ago=seen_seconds_ago
-    )
+@pytest.mark.real
+def test_a_group_is_unknown_while_its_data_are_away(tmp_path: Path) -> None:
+    """From a minute after the last data of its only server until they are back; the alert is minutes later, either way."""
+    died, back = END - 900, END - 600
+    every = range(END - 1800, END + 1, 15)
+    here = [at for at in every if not died < at < back]
+    alert = {"alertname": names.UNKNOWN_ALERT, "model": GOOD["model"]}
+    series = [
+        *recorded_group(GOOD, every, target=0.99, left=0.9, burn=0.5),
+        *recorded_group(GOOD, here, events=(0.0, 1.0)),
+        *(
+            (name, {"instance": "a", "model": GOOD["model"]}, [(at, 1.0) for at in here if not at % each])
+            for name, each in ((MODEL_EXPECTED.name, 15), (names.MODEL_EXPECTED_COPY, 240))
+        ),
+        (
+            f"{names.ALERTS}_FOR_STATE",
+            alert,
+            [(at, died + 200.0) for at in range(died + 200, back + 200, 10)],
+        ),
+    ]
+    # What is not in a scrape is not there any more: here, after 20 s.
+    flags = ["--query.lookback-delta=20s"]
+    with (
+        history.serve(history.openmetrics(series), tmp_path, flags=flags) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        told = [
+            state(row)
+            for at in (died, died + 40, died + 75, back - 15, back + 15, END)
+            for row in read_status(client, at)
+        ]
 
-    assert shown == state(row)
-    assert "ok" == row.qualified_state
+    gone = "unknown: no data since 08:45 UTC"
+    assert ["ok", "ok", gone, gone, "ok", "ok"] == told
 
 
 def test_causes_are_in_words() -> None:
@@ -517,6 +540,23 @@ def test_causes_are_in_words() -> None:
     assert "Triton does not answer 60%, error in the model 30%, executing the model 10%" in " ".join(
         out.getvalue().split()
     )
+
+
+def test_the_windows_of_a_demo_are_known_in_its_own_time() -> None:
+    """An hour is ten seconds there: twelve minutes are three days, and a tenth of a month."""
+    series = {
+        names.OBJECTIVE_RATIO: 0.999,
+        names.PERIOD_DAYS: 30.0,
+        names.PERIOD_BUDGET_REMAINING: 0.5,
+        names.sli_error("5m"): 0.001,
+        names.sli_error("3d"): 0.001,
+        names.COUNTER_SINCE: END - 720.0,
+    }
+    samples = [Sample({**GOOD, "__name__": name}, value, END) for name, value in series.items()]
+
+    real, demo = (group_statuses(samples, scale)[0] for scale in (1, 1 / 360))
+    assert ([], "not known yet: 12m of data, of 30d") == (list(real.burn), real.budget_words)
+    assert (["3d"], "50.0%") == (list(demo.burn), demo.budget_words)
 
 
 @pytest.mark.parametrize(

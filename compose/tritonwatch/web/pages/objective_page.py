@@ -174,7 +174,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     end = float(round((status.read_at or site.sources.reader.now) if at is None else at))
     least = 60 * site.sources.options.scrape_interval_seconds
     # On the first days, the charts show the time for which there is data.
-    recorded = period if row.history_seconds is None else row.history_seconds
+    recorded = period if row.history_seconds is None else row.history_seconds * scale
     seconds = period if last == _PERIOD else parse_seconds(last) * scale
     whole, axis = (ChartAxis.until(end, max(min(length, recorded), least)) for length in (period, seconds))
     answers = _GroupAnswers(
@@ -292,7 +292,7 @@ def burn_curves(
         series.labels["__name__"].removeprefix(_ERRORS): axis.values(series)
         for series in burn.all_named(_ERRORS)
     }
-    since = -math.inf if history_seconds is None else axis.end - history_seconds
+    since = -math.inf if history_seconds is None else axis.end - history_seconds * time_scale
     curves = []
     for index, window in enumerate(sorted(rates, key=parse_seconds)):
         days = parse_seconds(window) * time_scale / DAY
