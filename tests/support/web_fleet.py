@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -107,6 +108,31 @@ def broken(end: float) -> Iterator[Series]:
             state.MODEL_LOAD_FAILURES, int(reason == "missing_file"), alive, model="broken", reason=reason
         )
     yield now(f"{names.ALERTS}_FOR_STATE", end - 600, dead, alertname="TritonServerDown")
+
+
+def missed(end: float) -> Iterator[Series]:
+    """Two models whose page fires: one failed until three minutes ago, the other fails."""
+    times = [end - back for back in range(600, -1, -30)]
+    alert = {"alertname": "TritonLatencyBudgetBurn", "component": "slo", "severity": "critical"}
+    for model, until in (("over", end - 180), ("still", end)):
+        labels = group_labels("latency", model)
+        yield from recorded_group(
+            labels,
+            times,
+            target=0.99,
+            threshold=0.5,
+            burn=20.0,
+            spent=0.1,
+            events=(partial(_until, until), 10.0),
+            seen=True,
+            source="histogram",
+        )
+        firing = {**alert, "alertstate": "firing", names.TIER: "page_fast", **labels}
+        yield names.ALERTS, firing, [(at, 1.0) for at in times]
+
+
+def _until(end: float, at: float) -> float:
+    return 2.0 * (at <= end)
 
 
 def without_times(line: str) -> str:

@@ -15,13 +15,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from triton_alerts.bridge.evidence import causes
-from triton_alerts.broken import Broken, broken_now
+from triton_alerts.broken import Broken, Fault, broken_now
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import utc_text
 from triton_slo import names
-from triton_slo.amounts import budget_left, burn_rate, digits, ratio
+from triton_slo.amounts import budget_left, burn_rate, digits, percent, ratio
+from triton_slo.fields import error_budget
 from triton_slo.group_status import Forecast, GroupStatus
+from triton_slo.indicators import Readiness, indicator_class
 from triton_slo.prometheus import Prometheus, Remarks
+from triton_slo.promql import Matchers
 from triton_slo.status import read_status
 from tritonwatch import status_table
 from tritonwatch.web import urls
@@ -29,6 +32,8 @@ from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import ParameterError, asked_time
 
 T = TypeVar("T")
+RowKey = tuple[str, names.GroupLabels]
+"""Objective and labels: one row of the status."""
 STATE_SYMBOLS: Mapping[str, str] = {
     "exhausted": "✖",
     "burning": "▲",
@@ -103,7 +108,7 @@ class Site:
         """Return the status of every objective, as `tritonwatch status` reads it, now or at Unix time `at`."""
 
         def read(prometheus: Prometheus) -> tuple[GroupStatus, ...]:
-            return read_status(prometheus, at)
+            return read_status(prometheus, at, self.sources.options.time_scale)
 
         return self.sources.reader.ask(("status", at), read, ())
 
@@ -112,6 +117,44 @@ class Site:
         return self.sources.reader.ask(
             ("broken", at), lambda prometheus: broken_now(prometheus, at), Broken()
         )
+
+    def met(self, at: float | None) -> CachedAnswer[frozenset[RowKey]]:
+        """Return which objectives and groups had events in the last minute or two, and failed no more than they may."""
+        options = self.sources.options
+        window = round(max(90 * options.time_scale, 4 * options.scrape_interval_seconds))
+        error, total = (
+            f"increase({names.COUNTER}{Matchers((names.RECORDED_HERE,)).equal(names.EVENT, event)}[{window}s])"
+            for event in (names.ERROR, names.TOTAL)
+        )
+        budget = f"{names.ERROR_BUDGET_RATIO}{{{names.RECORDED_HERE}}}"
+        query = f"{error} / ignoring ({names.EVENT}) ({total} > 0) <= {budget}"
+
+        def read(prometheus: Prometheus) -> frozenset[RowKey]:
+            return frozenset(
+                (sample.labels.get(names.SLO, ""), names.group_of(sample.labels))
+                for sample in prometheus.instant(query, at)
+            )
+
+        return self.sources.reader.ask(("met", at), read, frozenset())
+
+    def problems(
+        self, faults: Sequence[tuple[Fault, str]], rows: Iterable[GroupStatus], at: float | None, moment: str
+    ) -> list[tuple[Fault, str]]:
+        """Return what is broken, with links: these faults, and the objectives that are missed now; pages before tickets."""
+        broken, met = self.broken(at).value, self.met(at).value
+        # Whether a model is ready now is what its state says, not a mean of minutes.
+        known = broken.models | broken.ready
+        firing = [alert for alert in self.slo_alerts(at).value if alert.state == "firing" and alert.tier]
+        missed = []
+        for row in rows:
+            explained = row.indicator == Readiness.name() and row.model in known
+            if explained or row.retired or row.state == "unknown" or row_key(row) in met:
+                continue
+            severities = {alert.severity for alert in firing if row.concerned_by(alert.labels)}
+            if severities and (words := _missed(row)):
+                page = row.burn_now is not None and names.SEVERITIES[0] in severities
+                missed.append((Fault(words, page), urls.objective_url(row, moment)))
+        return sorted([*faults, *missed], key=lambda problem: not problem[0].urgent)
 
     def load_errors(self, broken: Broken, at: float | None) -> Mapping[str, tuple[str, str]]:
         """Return, of models that are not ready now, the first line of Triton's error message, and the name of the open
@@ -157,6 +200,26 @@ class Site:
             return tuple(sorted(alerts, key=_urgency))
 
         return self.sources.reader.ask(("slo alerts", at), read, ())
+
+
+def row_key(row: GroupStatus) -> RowKey:
+    """Return the objective and labels that a row of the status is about."""
+    return row.slo, tuple(sorted(row.group.items()))
+
+
+def _missed(row: GroupStatus) -> str:
+    """Say how an objective is missed at the moment, and what may fail; nothing where it is met again."""
+    indicator = indicator_class(row.indicator)
+    limit = time_text(row.threshold_seconds) if row.threshold_seconds is not None else row.slo
+    name = " version ".join(filter(None, (status_table.place(row), row.version)))
+    failed = indicator.failed_words.format(limit)
+    if row.target is None or row.burn_now is None:
+        # Of servers without data, another line says so.
+        return "" if indicator.counts_time else f"{name}: too many {failed}; no events in the last 5 min"
+    if row.burn_now <= 1:
+        return ""
+    may = error_budget(row.target)
+    return f"{name}: {percent(row.burn_now * may)} of {failed} in the last 5 min, at most {percent(may)} may"
 
 
 def _urgency(alert: SloAlert) -> tuple[str, int, str, str]:

@@ -48,6 +48,7 @@ def prometheus(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         *web_fleet.fleet(MODELS, end),
         *web_fleet.group(end, "latency", HOSTILE),
         *web_fleet.broken(end),
+        *web_fleet.missed(end),
     ]
     with history.serve(
         history.openmetrics(series), tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK
@@ -129,7 +130,7 @@ def test_the_overview_and_status_agree(
         ("slo=queue&state=exhausted", 3),
         ("owner=search&q=model-0007", 1),
         ("state=estimated&q=model-0007", 1),
-        ("page=99", 41),
+        ("page=99", 43),
     ],
 )
 def test_the_address_chooses_the_rows(site: str, query: str, rows: int) -> None:
@@ -173,8 +174,21 @@ def test_a_group_without_data_is_unknown_and_never_full(site: str) -> None:
     assert 6 == rows.count('class="number">unknown<')
     assert "sparkline" not in rows
     assert "<dt>Budget left</dt><dd>unknown</dd>" in detail
-    assert 6 == len(re.findall(r"\? unknown for 2\dm[ 0-9s]*: vanished", web_fleet.text_of(rows)))
+    assert 6 == len(re.findall(r"\? unknown no data since \d\d:\d\d UTC", web_fleet.text_of(rows)))
     assert "100.0%" not in rows + detail.partition("<figure")[0]
+
+
+@pytest.mark.real
+def test_what_is_over_is_not_broken_now(site: str, end: float) -> None:
+    """Its page fires on for minutes. The page of a model begins with a fault of its requests, too."""
+    home, over, still = (
+        _shown(site, f"{path}at={end}") for path in ("/?", "/model?model=over&", "/model?model=still&")
+    )
+    line = "still version 1: 20 % of requests took over 500ms in the last 5 min, at most 1 % may"
+
+    assert "over version 1:" not in home
+    assert [True, True] == [line in page for page in (home, still)]
+    assert [False, True] == ["Broken now" in page for page in (over, still)]
 
 
 @pytest.mark.real

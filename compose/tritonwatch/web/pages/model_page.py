@@ -91,7 +91,7 @@ def _page(site: Site, request: Request) -> Response:
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
     answers = _ask_about_model(site, model, at, last)
-    status, broken = site.status(at), site.broken(at)
+    status, broken, alerts, met = site.status(at), site.broken(at), site.slo_alerts(at), site.met(at)
     servers = {place.instance for place, _ in answers.timeline.value.lanes}
     rows = [row for row in status.value if row.model == model]
     known = (
@@ -105,13 +105,19 @@ def _page(site: Site, request: Request) -> Response:
         "has_doctor": site.sources.doctor is not None,
         "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
-        "problems": [(fault, "") for fault in broken.value.faults(model, servers)],
+        "problems": site.problems(
+            [(fault, "") for fault in broken.value.faults(model, servers)],
+            rows,
+            at,
+            request.query_params.get(urls.TIME, ""),
+        ),
         "load_errors": site.load_errors(broken.value, at),
         "timeline": answers.timeline.value,
         "axis": TimeAxis(answers.timeline.value.start, answers.timeline.value.end),
         "last": last,
         "lengths": [(length, _model_url(request, model, length)) for length in LENGTHS],
         "traffic": answers.traffic.value,
+        "traffic_seconds": window_seconds(site.sources.options),
         "phases": answers.phases.value,
         "devices": answers.devices.value,
         "limits": answers.limits.value,
@@ -119,7 +125,7 @@ def _page(site: Site, request: Request) -> Response:
         "rows": rows,
         "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
-    all_answers = (*answers, status, broken)
+    all_answers = (*answers, status, broken, alerts, met)
     response = site.page(request, "model.html", context, *all_answers)
     if not known and not any(answer.problem or answer.warnings for answer in all_answers):
         response.status_code = 404
@@ -427,7 +433,7 @@ def read_timeline(
     failures = prometheus.range(
         f"max_over_time({names.FAILED_LOADS}{own}[{round(max(window, step))}s])", start, end, step
     )
-    lanes = _lanes(states, step)
+    lanes = _lanes(states, step, end)
     loads = [*_successes(lanes, durations), *_failed_loads(failures, step, window)]
     return Timeline(
         start,
@@ -447,15 +453,15 @@ def _order(place: Place) -> tuple[str, str, tuple[int, str]]:
     return place.cluster, place.instance, version
 
 
-def _lanes(states: Iterable[Series], step: float) -> dict[Place, tuple[StateSpan, ...]]:
+def _lanes(states: Iterable[Series], step: float, end: float) -> dict[Place, tuple[StateSpan, ...]]:
     at: dict[Place, dict[float, str]] = defaultdict(dict)
     for series in states:
         for moment in series.times:
             at[_place(series.labels)][moment] = series.labels.get("state", "unknown")
-    return {place: tuple(_spans(sorted(states.items()), step)) for place, states in at.items()}
+    return {place: tuple(_spans(sorted(states.items()), step, end)) for place, states in at.items()}
 
 
-def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSpan]:
+def _spans(points: Sequence[tuple[float, str]], step: float, end: float) -> Iterator[StateSpan]:
     """Yield a span for each time without a change of state; times without samples are in no span."""
     start, state_name = points[0]
     last = start
@@ -464,7 +470,7 @@ def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSp
             yield StateSpan(state_name, start, min(moment, last + step))
             start, state_name = moment, next_state
         last = moment
-    yield StateSpan(state_name, start, last + step)
+    yield StateSpan(state_name, start, min(last + step, end))
 
 
 def _successes(lanes: Mapping[Place, Sequence[StateSpan]], durations: Iterable[Series]) -> Iterator[Load]:

@@ -14,18 +14,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_alerts.broken import Broken, Fault
-from triton_exporter.common.duration import DAY, time_text
+from triton_exporter.common.duration import DAY
 from triton_slo import names
-from triton_slo.amounts import percent
-from triton_slo.fields import error_budget
 from triton_slo.group_status import Forecast, GroupStatus, forecast
-from triton_slo.indicators import Readiness, indicator_class
 from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from tritonwatch import status_table
 from tritonwatch.web.drawing import gap
-from tritonwatch.web.site import STATE_SYMBOLS, ObjectiveInfo, Site, SloAlert, remarks_on
+from tritonwatch.web.site import (
+    STATE_SYMBOLS,
+    ObjectiveInfo,
+    RowKey,
+    Site,
+    SloAlert,
+    remarks_on,
+    row_key,
+)
 from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import (
     TIME,
@@ -34,7 +38,6 @@ from tritonwatch.web.urls import (
     asked_choice,
     asked_time,
     model_url,
-    objective_url,
     refuse_others,
 )
 
@@ -148,12 +151,16 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts, broken = (
+    status, about, alerts, broken, met = (
         site.status(at),
         site.objective_infos(at),
         site.slo_alerts(at),
         site.broken(at),
+        site.met(at),
     )
+    faults = [
+        (fault, model_url(fault.model, choice.at) if fault.model else "") for fault in broken.value.faults()
+    ]
     of_slo: dict[str, list[SloAlert]] = defaultdict(list)
     for alert in alerts.value:
         of_slo[alert.labels.get(names.SLO, "")].append(alert)
@@ -177,13 +184,13 @@ def _page(site: Site, request: Request) -> Response:
         "overview.html",
         {
             "choice": choice,
-            "problems": _problems(broken.value, everything, choice.at),
+            "problems": site.problems(faults, status.value, at, choice.at),
             "load_errors": site.load_errors(broken.value, at),
             "broken": broken.value,
             "firing": sum(
                 any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
             ),
-            "lines": [_with_sparkline(line, past.value.get(_row_key(line.row))) for line in shown],
+            "lines": [_with_sparkline(line, past.value.get(row_key(line.row))) for line in shown],
             "found": len(lines),
             "first": (number - 1) * ROWS + 1,
             "page": number,
@@ -200,54 +207,14 @@ def _page(site: Site, request: Request) -> Response:
         about,
         alerts,
         broken,
+        met,
         past,
     )
 
 
-def _problems(broken: Broken, lines: Sequence[OverviewLine], at: str) -> list[tuple[Fault, str]]:
-    """Return what is broken, with links: a server before its models, a model before its objectives, pages before
-    tickets."""
-    problems = [(fault, model_url(fault.model, at) if fault.model else "") for fault in broken.faults()]
-    # Whether a model is ready now is what its state says, not a mean of minutes.
-    known = broken.models | broken.ready
-    for line in lines:
-        firing = [alert for alert in line.alerts if alert.state == "firing" and alert.tier]
-        explained = line.row.indicator == Readiness.name() and line.row.model in known
-        if firing and not explained and (words := _missed(line.row)):
-            page = line.row.burn_now is not None and any(
-                alert.severity == names.SEVERITIES[0] for alert in firing
-            )
-            problems.append((Fault(words, page), objective_url(line.row, at)))
-    return sorted(problems, key=lambda problem: not problem[0].urgent)
-
-
-def _missed(row: GroupStatus) -> str:
-    """Say how an objective is missed at the moment, and what may fail; nothing where it is met again."""
-    indicator = indicator_class(row.indicator)
-    limit = time_text(row.threshold_seconds) if row.threshold_seconds is not None else row.slo
-    name = " version ".join(filter(None, (status_table.place(row), row.version)))
-    failed = indicator.failed_words.format(limit)
-    if row.target is None or row.burn_now is None:
-        # Of servers without data, another line says so.
-        return "" if indicator.counts_time else f"{name}: too many {failed}; no events in the last 5 min"
-    if row.burn_now <= 1:
-        return ""
-    may = error_budget(row.target)
-    return f"{name}: {percent(row.burn_now * may)} of {failed} in the last 5 min, at most {percent(may)} may"
-
-
-_RowKey = tuple[str, names.GroupLabels]
-"""Objective and labels: one row of the status."""
-
-
-def _row_key(row: GroupStatus) -> _RowKey:
-    """Return the objective and labels that a row of the status is about."""
-    return row.slo, tuple(sorted(row.group.items()))
-
-
 def _past_budgets(
     sources: Sources, rows: Sequence[GroupStatus], at: float | None
-) -> CachedAnswer[Mapping[_RowKey, Series]]:
+) -> CachedAnswer[Mapping[RowKey, Series]]:
     """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
     step = DAY * sources.options.time_scale
     # Whole days, so that viewers of the same rows share the answer.
@@ -259,7 +226,7 @@ def _past_budgets(
         own = own.also(f"model=~{quote(models)}")
     query = f"{names.PERIOD_BUDGET_REMAINING}{own}"
 
-    def read(prometheus: Prometheus) -> Mapping[_RowKey, Series]:
+    def read(prometheus: Prometheus) -> Mapping[RowKey, Series]:
         ranges = prometheus.range(query, end - (_SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
         return {
             (series.labels.get(names.SLO, ""), names.group_of(series.labels)): series for series in ranges
