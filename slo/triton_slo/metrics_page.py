@@ -14,7 +14,7 @@ _HEAD = """\
 # List of metrics
 
 Made from the catalogue (`make generate`); do not edit. The exporter relays what Triton exposes unchanged in
-name and value, but for [some summaries](exporter.md#series-that-are-left-out), and adds everything that starts with
+name and value, but for [its summaries](exporter.md#series-that-are-left-out), and adds everything that starts with
 `triton_`. Histograms have the usual `_bucket`, `_sum` and
 `_count`. How to ask for what you want to know: [howto.md](howto.md#how-do-i-see-).
 

@@ -157,7 +157,7 @@ class Fleet:
             (triton.QUEUE_DURATION_US, 1e6 * waiting),
             (triton.REQUEST_DURATION_US, 1e6 * (waiting + served * took)),
             (models.BUSY_SECONDS, np.minimum(served * took, shape.instances)),
-            (triton.REQUEST_SUMMARY_US.count, good),
+            (state.REQUEST_DURATION.count, good),
         ):
             self._add(metric, labels, counted(values))
         for reason, values in (("BACKEND", failed), ("REJECTED", rejected), ("CANCELED", cancelled)):

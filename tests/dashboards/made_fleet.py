@@ -173,13 +173,6 @@ def _model(model: Model, server: str, phase: float) -> Iterator[Series]:
     )
     yield triton.MODEL_LOAD_DURATION_SECS.name, labels, _gauge(2.5 + phase)
     yield from _configuration(model, labels, requested, server)
-    for metric, micros in ((triton.REQUEST_SUMMARY_US, model.micros), (triton.QUEUE_SUMMARY_US, model.queue)):
-        for quantile, factor in (("0.5", 0.9), ("0.95", 1.6), ("0.99", 2.9)):
-            yield (
-                metric.name,
-                {**labels, "quantile": quantile},
-                _gauge(lambda at, m=micros, f=factor: m * f * _wave(at, phase)),
-            )
 
 
 def _configuration(

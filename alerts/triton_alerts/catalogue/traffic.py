@@ -431,14 +431,15 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
     ),
     _traffic_alert(
         name="TritonCountersOff",
+        # Not the rate of the counter: it is 0 too where each load of a model serves one request.
         expr=f"""\
-sum without (gpu_uuid) (rate({triton.REQUEST_SUMMARY_US.count}[10m])) > 0
-and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} == 0""",
+rate({state.REQUEST_DURATION.count}[10m]) > 0
+and on (instance, model, version) sum without (gpu_uuid) (max_over_time({triton.REQUEST_SUCCESS}[10m])) == 0""",
         severity="info",
         for_="10m",
         keep_firing_for="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
-        description="The model serves requests while its request counters do not change: Triton was started with counter_latencies=false, which freezes all of them. "
+        description="The model serves requests while its request counters stay at 0: Triton was started with counter_latencies=false, which freezes all of them. "
         "Its objectives have no data, and most alerts cannot fire.",
         action="Start Triton without --metrics-config counter_latencies=false.",
         silence="instance",

@@ -188,7 +188,7 @@ class Settings(DoctorSettings):
     state_interval: Rare[Duration] = 1.0
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     relay: Annotated[Rare[Literal["all", "needed"]], Form("{all,needed}")] = "needed"
-    """all: also relay the summaries of Triton that no rule or dashboard reads (default: {default})"""
+    """all: also relay the summaries of Triton, which no rule or dashboard reads (default: {default})"""
     probe: Patterns = ()
     """send small inference requests to these models, such as '*' (repeatable)"""
     probe_exclude: Rare[Patterns] = ()

@@ -89,7 +89,7 @@ FIRST_RESPONSE_MS = Metric(
 )
 
 
-def _summary_metric(phase: str, text: str, caveat: str = "") -> Metric:
+def _summary_metric(phase: str, text: str) -> Metric:
     return Metric(
         f"nv_inference_{phase}_summary_us",
         "summary",
@@ -99,22 +99,21 @@ def _summary_metric(phase: str, text: str, caveat: str = "") -> Metric:
         _SOURCE,
         "23.04",
         "--metrics-config summary_latencies=true",
-        f"Quantiles over the last 60 s, NaN when idle; cannot be aggregated over servers.{caveat}",
+        "Quantiles over the last 60 s, NaN when idle; cannot be aggregated over servers. Relayed only with the "
+        "exporter's `--relay all`.",
     )
 
 
-_UNREAD = " Relayed only with the exporter's `--relay all`."
 REQUEST_SUMMARY_US = _summary_metric("request", "Quantiles of request time.")
-QUEUE_SUMMARY_US = _summary_metric("queue", "Quantiles of queue time.", _UNREAD)
-COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input preparation time.", _UNREAD)
-COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.", _UNREAD)
-COMPUTE_OUTPUT_SUMMARY_US = _summary_metric(
-    "compute_output", "Quantiles of output preparation time.", _UNREAD
-)
+QUEUE_SUMMARY_US = _summary_metric("queue", "Quantiles of queue time.")
+COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input preparation time.")
+COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.")
+COMPUTE_OUTPUT_SUMMARY_US = _summary_metric("compute_output", "Quantiles of output preparation time.")
 
 UNREAD = frozenset(
     metric.name
     for metric in (
+        REQUEST_SUMMARY_US,
         QUEUE_SUMMARY_US,
         COMPUTE_INPUT_SUMMARY_US,
         COMPUTE_INFER_SUMMARY_US,

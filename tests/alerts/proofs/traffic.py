@@ -14,7 +14,7 @@ _QUEUE = series(triton.QUEUE_DURATION_US, VERSION)
 _DURATION = series(triton.REQUEST_DURATION_US, VERSION)
 _SUCCESS_2 = series(triton.REQUEST_SUCCESS, MODEL, version="2")
 _DURATION_2 = series(triton.REQUEST_DURATION_US, MODEL, version="2")
-_SUMMARY = series(triton.REQUEST_SUMMARY_US.count, VERSION)
+_OBSERVED = series(state.REQUEST_DURATION.count, VERSION)
 _HITS = series(triton.CACHE_HITS_PER_MODEL, VERSION)
 _MISSES = series(triton.CACHE_MISSES_PER_MODEL, VERSION)
 _UTIL = series(triton.CACHE_UTIL)
@@ -484,24 +484,30 @@ QUALITY = (
     ),
     fires(
         "TritonCountersOff",
-        "fires when summaries move and counters do not",
-        {_SUMMARY: "0+15x100", _SUCCESS: "0x100"},
+        "fires when the histogram moves and counters do not",
+        {_OBSERVED: "0+15x100", _SUCCESS: "0x100"},
         "12m",
         Fires(VERSION),
     ),
     boundary(
         "TritonCountersOff",
         "is quiet before the ten minutes are over",
-        {_SUMMARY: "0+15x100", _SUCCESS: "0x100"},
+        {_OBSERVED: "0+15x100", _SUCCESS: "0x100"},
         "10m",
     ),
     quiet(
-        "TritonCountersOff", "is quiet while both move", {_SUMMARY: "0+15x100", _SUCCESS: "0+15x100"}, "15m"
+        "TritonCountersOff", "is quiet while both move", {_OBSERVED: "0+15x100", _SUCCESS: "0+15x100"}, "15m"
     ),
     reset(
         "TritonCountersOff",
         "is quiet after a restart",
-        {_SUMMARY: "0+15x40 0+15x60", _SUCCESS: "0+15x40 0+15x60"},
+        {_OBSERVED: "0+15x40 0+15x60", _SUCCESS: "0+15x40 0+15x60"},
+        "20m",
+    ),
+    quiet(
+        "TritonCountersOff",
+        "is quiet about a model that is loaded for one request at a time",
+        {_OBSERVED: " ".join(f"{load}x7" for load in range(12)), _SUCCESS: " ".join(["1x1 stale _x5"] * 12)},
         "20m",
     ),
     boundary(

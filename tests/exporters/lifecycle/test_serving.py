@@ -55,10 +55,10 @@ odd{ a = "b" , } 1
 # HELP requests_total Of a custom model
 # TYPE requests_total counter
 requests_total 3
-# TYPE nv_inference_request_summary_us summary
-nv_inference_request_summary_us{model="a",version="1",quantile="0.5"} Nan
-nv_inference_request_summary_us_count{model="a",version="1"} 0
-nv_inference_request_summary_us_sum{model="a",version="1"} 0
+# TYPE odd_seconds summary
+odd_seconds{model="a",version="1",quantile="0.5"} Nan
+odd_seconds_count{model="a",version="1"} 0
+odd_seconds_sum{model="a",version="1"} 0
 """
 _OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
 
