@@ -5,7 +5,8 @@ Alertmanager treats a label that both alerts lack as equal. Therefore both sides
 `equal`: either all alerts of a Prometheus carry it, or none does.
 
 An inhibited alert must end with its cause or later, because Alertmanager sends nothing about an alert that
-resolves while it is inhibited.
+resolves while it is inhibited. One that ends later is sent then: after the fault, a page. So a source that holds back
+alerts which fire on reads what was last recorded, not the series of an exporter that may be gone.
 """
 
 from __future__ import annotations
@@ -161,6 +162,12 @@ INHIBITIONS = (
             _NO_PAGE,
         ),
         ("instance",),
+    ),
+    Inhibition(
+        "The page about a model whose exporters do not answer says already that nothing is known of it.",
+        _alertname_matcher("TritonModelExporterDown"),
+        _alertname_matcher(names.UNKNOWN_ALERT),
+        ("model",),
     ),
     Inhibition(
         "Without any exporter no objective has data.",

@@ -33,8 +33,8 @@ An alert is a page only when one of these is true; everything else is a ticket:
    models no other server serves, no exporter answers. One server, replica, GPU or exporter of several is a ticket;
    where there is only one, its failure is the page.
 2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or nothing is
-   known of a model that should be served (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this
-   way.
+   known of a model that should be served (`TritonModelExporterDown`, `TritonSLOUnknown`). A ticket that spreads to
+   users becomes a page this way.
    The budget of `readiness` pages only while more than half of a model's servers are not ready. Where it pages for a
    model, the server that is down does not page for this model, too.
 3. **Requests hang where no budget can see it.** A hung model or engine stays ready and keeps receiving its share of

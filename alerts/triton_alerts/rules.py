@@ -73,7 +73,7 @@ def _for(alert: Alert, options: Options) -> str:
     """Return the alert's `for`; an alert about absent targets waits for the first scrape at any time scale."""
     if not alert.for_:
         return ""
-    if "absent(" in alert.expr:
+    if "absent" in alert.expr:
         return scaled(alert.for_, options, _FIRST_SCRAPE_SECONDS)
     return scaled(alert.for_, options)
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from alerts.test_alertmanager_config import meets
 from support.promtool import evaluated, rule_file
 from support.tools import ROOT, promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
+from triton_alerts.inhibitions import INHIBITIONS
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.catalogue.external import stack
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
+from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.reading import read
 
 
@@ -81,6 +84,8 @@ def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mappi
 RESTART = "1x19 0x23 1x120"
 """Gone for six minutes, then back."""
 HEALTHY = server("gpu-2") | server("gpu-3")
+OTHERS = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
+"""Servers of the job with other models."""
 
 
 @pytest.mark.real
@@ -130,17 +135,78 @@ def test_the_only_server_of_a_small_installation_pages(
 @pytest.mark.real
 def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> None:
     """Other servers of the job are up, but they serve other models."""
-    other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
-
-    firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
+    firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | OTHERS)
 
     assert {"TritonMostServersDown"} == firing["critical"]
+
+
+def sent_pages(tool: Path, folder: Path, series: Mapping[str, str]) -> set[str]:
+    """Return the pages that fire at any half minute of twenty minutes, and that no inhibition holds back then."""
+    asked = [('ALERTS{alertstate="firing"}', 30.0 * step) for step in range(2, 40)]
+    answers = evaluated(tool, folder, _rules(READINESS), series, asked, interval=15, evaluation=30)
+
+    def is_held(alert: Mapping[str, str], firing: Iterable[Mapping[str, str]]) -> bool:
+        return any(
+            meets(row.source, other)
+            and meets(row.target, alert)
+            and all(other.get(label) == alert.get(label) for label in row.equal)
+            for row in INHIBITIONS
+            for other in firing
+        )
+
+    moments = [[labels for labels, _ in answer] for answer in answers]
+    return {
+        alert["alertname"]
+        for firing in moments
+        for alert in firing
+        if alert["severity"] == "critical" and not is_held(alert, firing)
+    }
+
+
+def after_an_outage(up: str, then: str, *, ready: str = "", not_ready: str = "") -> dict[str, str]:
+    """Return a server that was down for three minutes, and is back for three; and its values after that."""
+    (name, *_), was = server("gpu-1"), "1x19 0x11 1x11 "
+    labels = name.removeprefix(f"{stack.UP}{{").removesuffix("}")
+    of_model = f'{labels}, model="ranker", version="1"'
+    return {
+        **server("gpu-1", live=was + then, ready=was + (ready or then)),
+        f"{stack.UP}{{{labels}}}": f"1x43 {up}",
+        f'{state.MODEL_EXPECTED}{{{labels}, model="ranker"}}': f"1x43 {then}",
+        f'{state.MODEL_STATE}{{{of_model}, state="ready"}}': was + (ready or then),
+        f'{state.MODEL_STATE}{{{of_model}, state="unknown"}}': f"0x19 1x11 0x11 {not_ready or 'stale'}",
+        f"{state.MODEL_NOT_READY_SINCE}{{{of_model}}}": f"_x20 300x11 stale _x11 {not_ready.replace('1', '690')}",
+    }
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize(
+    ("then", "pages"),
+    [
+        (after_an_outage("0x80", "stale"), {"TritonModelExporterDown"}),
+        (after_an_outage("stale", "stale") | dict.fromkeys(server("gpu-4"), "_x44 1x80"), set()),
+        (
+            after_an_outage("1x80", "1x80", ready="0x80", not_ready="1x80"),
+            {"TritonModelDownEverywhere", BURN_ALERTS["readiness"]},
+        ),
+    ],
+    ids=["its exporter dies", "its pod is replaced", "its model fails"],
+)
+def test_an_outage_that_is_over_does_not_page_again(
+    tool: Path, then: Mapping[str, str], pages: set[str], tmp_path: Path
+) -> None:
+    """Its burn alert fires on for minutes. It was sent when the exporter died in them."""
+    assert {"TritonMostServersDown", *pages} == sent_pages(tool, tmp_path, then | OTHERS)
 
 
 def test_the_pages_are_these() -> None:
     """A new page needs a reason here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonMostServersDown"}
-    nothing_known_or_a_version_lost = {"TritonSLOUnknown", "TritonModelVersionLost"}
+    nothing_known_or_a_version_lost = {
+        "TritonModelExporterDown",
+        "TritonSLOUnknown",
+        "TritonModelVersionLost",
+    }
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
     watch_or_delivery_gone = {
         "TritonExporterAbsent",

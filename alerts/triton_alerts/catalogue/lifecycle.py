@@ -257,10 +257,12 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
 
 LOST_SERVER = _model_alert(
     name="TritonModelLostServer",
-    # The tickets of its readiness objective look back six hours, and fire for one more.
+    # The tickets of its readiness objective look back six hours, and fire for one more: also after the exporter is
+    # gone, or the pod was replaced. So it is what was last recorded of the server that counts.
     expr=f"""\
 group by (cluster, model) (
-  {state.MODEL_EXPECTED} == 1 and on (cluster, job, instance) min_over_time({state.SERVER_LIVE}[7h]) == 0
+  last_over_time({names.MODEL_EXPECTED_COPY}[7h]) == 1
+  and on (cluster, instance) min_over_time({state.SERVER_LIVE}[7h]) == 0
 )
 unless on (cluster, model) (
   {state.MODEL_NOT_READY_SINCE} and on (cluster, job, instance) {state.SERVER_LIVE} == 1

@@ -7,9 +7,10 @@ from functools import partial
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
-from triton_slo import bridge_series, links, signals
+from triton_slo import bridge_series, links, names, signals
 from triton_slo.alert_settings import AlertThreshold
 
+_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 _meta_alert = partial(
     Alert, component="meta", dashboard=links.ON_CALL, owner="observability", labels=("instance",)
 )
@@ -30,7 +31,7 @@ EXPORTER = (
     ),
     _meta_alert(
         name="TritonExporterDown",
-        expr=f'{stack.UP}{{job="{EXPORTER_JOB}"}} == 0',
+        expr=f"{_UP} == 0",
         severity="warning",
         for_="3m",
         keep_firing_for="1m",
@@ -42,14 +43,36 @@ EXPORTER = (
         silence="instance, while the pod is moved on purpose",
     ),
     _meta_alert(
-        name="TritonExporterAbsent",
+        name="TritonModelExporterDown",
+        # A target that service discovery has dropped is no fault yet: that is TritonSLOUnknown, after ten minutes.
         expr=f"""\
-absent({stack.UP}{{job="{EXPORTER_JOB}"}})
+group by (cluster, model) (
+  last_over_time({names.MODEL_EXPECTED_COPY}[1d]) == 1 and on (cluster, instance) {_UP} == 0
+)
+unless on (cluster, model) {state.MODEL_EXPECTED} == 1
+and on (cluster) {_UP} == 1""",
+        severity="critical",
+        labels=("model",),
+        owner="ml-platform",
+        for_="3m",
+        keep_firing_for="1m",
+        summary="No exporter of the servers of model {{ $labels.model }} answers Prometheus: whether it is served is unknown",
+        description="No other server should serve the model. If the exporter runs as a sidecar in the server's pod, the server "
+        "may be down, too.",
+        action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod or process: the targets page "
+        "of Prometheus has its address.",
+        silence="model, while the pod of its only server is moved on purpose",
+    ),
+    _meta_alert(
+        name="TritonExporterAbsent",
+        # A pod that is replaced may be no target for some minutes.
+        expr=f"""\
+absent_over_time({_UP}[2m])
 or
-max by (cluster, job) ({stack.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
+max by (cluster, job) ({_UP}) == 0""",
         severity="critical",
         labels=("job",),
-        for_="5m",
+        for_="3m",
         keep_firing_for="1m",
         summary="No Triton exporter answers Prometheus: no server is monitored",
         description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "

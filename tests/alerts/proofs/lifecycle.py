@@ -5,6 +5,7 @@ from __future__ import annotations
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
 from triton_exporter.catalogue import models, processes, state, triton
+from triton_slo import names
 
 _UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")
 _LOADING = series(state.MODEL_STATE, VERSION, state="loading")
@@ -15,6 +16,7 @@ _READY = series(state.MODEL_READY, VERSION)
 _RESTARTED = {_SINCE: "0x19 stale _x3 360x100", _READY: "0x19 stale _x3 0x100"}
 """An exporter that is away from 5:00 to 6:00, and dates the episode from its start."""
 _EXPECTED = series(state.MODEL_EXPECTED, MODEL)
+_COPY = series(names.MODEL_EXPECTED_COPY, only(MODEL, "instance", "model"))
 _LIVE = series(state.SERVER_LIVE)
 _UP = series(state.UP)
 _SERVER_READY = series(state.SERVER_READY)
@@ -397,14 +399,21 @@ SERVERS = (
     fires(
         "TritonModelLostServer",
         "fires for a model whose server is down, and that is ready on the other",
-        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_SERVED_ELSEWHERE},
+        {_COPY: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_SERVED_ELSEWHERE},
         "3m",
         Fires(only(MODEL, "model")),
     ),
     fires(
         "TritonModelLostServer",
+        "fires on when the server is back and its exporter is gone",
+        {_COPY: "1x19 stale", _LIVE: "1x3 0x8 1x8 stale", _READY: "1x3 0x8 1x8 stale"},
+        "12m",
+        Fires(only(MODEL, "model")),
+    ),
+    fires(
+        "TritonModelLostServer",
         "fires for seven hours after that, as long as its readiness tickets look back",
-        {_EXPECTED: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
+        {_COPY: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
         "6h50m",
         Fires(only(MODEL, "model")),
     ),
@@ -412,7 +421,7 @@ SERVERS = (
         "TritonModelLostServer",
         "is quiet about a model that is not ready on a live server, too",
         {
-            _EXPECTED: "1x40",
+            _COPY: "1x40",
             _LIVE: "1x3 0x37",
             _READY: "1x3 0x37",
             **_SERVED_ELSEWHERE,
@@ -423,7 +432,7 @@ SERVERS = (
     boundary(
         "TritonModelLostServer",
         "is quiet after these hours",
-        {_EXPECTED: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
+        {_COPY: "1x1700", _LIVE: "1x3 0x8 1x1700", _READY: "1x3 0x8 1x1700"},
         "7h6m",
     ),
     fires(

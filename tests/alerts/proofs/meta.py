@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
-from alerts.proofs.proof_series import NOBODY, SERVER, only, series
+from alerts.proofs.proof_series import MODEL, NOBODY, SERVER, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
-from triton_slo import bridge_series
+from triton_slo import bridge_series, names
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": "prometheus"}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
@@ -16,6 +16,8 @@ _SIDECAR = {**_ALERTMANAGER, "instance": "10.0.0.7:8080"}
 _WEBHOOK = {**_ALERTMANAGER, "integration": "webhook"}
 _BRIDGE = {"instance": "bridge:9096", "job": bridge_series.BRIDGE_JOB}
 _UP = series(stack.UP)
+_UP_ELSEWHERE = series(stack.UP, SERVER, instance="gpu-2:9095")
+_COPY = series(names.MODEL_EXPECTED_COPY, only(MODEL, "instance", "model"))
 _SUCCESS = series(own.LAST_SUCCESS)
 _LIVE = series(state.SERVER_LIVE)
 _SAMPLES = series(stack.SAMPLES_SCRAPED)
@@ -74,24 +76,65 @@ EXPORTER = (
         "6m",
     ),
     fires(
+        "TritonModelExporterDown",
+        "fires after three minutes where no other server should serve the model",
+        {_UP: "1x4 0x30", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
+        "4m15s",
+        Fires(only(MODEL, "model")),
+    ),
+    boundary(
+        "TritonModelExporterDown",
+        "is quiet before the three minutes are over",
+        {_UP: "1x4 0x30", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
+        "4m",
+    ),
+    quiet(
+        "TritonModelExporterDown",
+        "leaves a model of another server that answers to the ticket",
+        {
+            _UP: "1x4 0x30",
+            _COPY: "1x8 stale",
+            _UP_ELSEWHERE: "1x34",
+            series(state.MODEL_EXPECTED, MODEL, instance="gpu-2:9095"): "1x34",
+        },
+        "8m",
+    ),
+    quiet(
+        "TritonModelExporterDown",
+        "is quiet in a rolling deployment: the target is gone, and not down",
+        {_UP: "1x4 stale", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
+        "8m",
+    ),
+    quiet(
+        "TritonModelExporterDown",
+        "leaves the last exporter of all to TritonExporterAbsent",
+        {_UP: "1x4 0x30", _COPY: "1x8 stale"},
+        "8m",
+    ),
+    fires(
         "TritonExporterAbsent",
         "fires when Prometheus has no such target",
         {_AM_UP: "1x40"},
-        "5m",
+        "3m",
         Fires({"job": EXPORTER_JOB}),
     ),
-    boundary("TritonExporterAbsent", "is quiet before the five minutes are over", {_AM_UP: "1x40"}, "4m45s"),
+    boundary(
+        "TritonExporterAbsent",
+        "is quiet for five minutes when the target is gone, as while a pod is replaced",
+        {_UP: "1x4 stale"},
+        "5m45s",
+    ),
     fires(
         "TritonExporterAbsent",
         "fires when the only one, or all of them, are down",
-        {_UP: "1x4 0x40", series(stack.UP, SERVER, instance="gpu-2:9095"): "1x2 0x42"},
-        "6m15s",
+        {_UP: "1x4 0x40", _UP_ELSEWHERE: "1x2 0x42"},
+        "4m15s",
         Fires({"job": EXPORTER_JOB}),
     ),
     quiet(
         "TritonExporterAbsent",
         "is quiet while one of several answers",
-        {_UP: "0x40", series(stack.UP, SERVER, instance="gpu-2:9095"): "1x40"},
+        {_UP: "0x40", _UP_ELSEWHERE: "1x40"},
         "8m",
     ),
     fires(
