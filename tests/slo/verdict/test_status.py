@@ -496,16 +496,16 @@ def test_a_state_shows_the_caveats_of_its_source(
 @pytest.mark.real
 def test_a_group_is_unknown_while_its_data_are_away(tmp_path: Path) -> None:
     """From a minute after the last data of its only server until they are back; the alert is minutes later, either way."""
-    died, back = END - 900, END - 600
-    every = range(END - 1800, END + 1, 15)
+    died, back = END - 893, END - 593  # 08:45:07
+    every = range(END - 1793, END + 1, 15)
     here = [at for at in every if not died < at < back]
     alert = {"alertname": names.UNKNOWN_ALERT, "model": GOOD["model"]}
     series = [
         *recorded_group(GOOD, every, target=0.99, left=0.9, burn=0.5),
         *recorded_group(GOOD, here, events=(0.0, 1.0)),
         *(
-            (name, {"instance": "a", "model": GOOD["model"]}, [(at, 1.0) for at in here if not at % each])
-            for name, each in ((MODEL_EXPECTED.name, 15), (names.MODEL_EXPECTED_COPY, 240))
+            (name, {"instance": "a", "model": GOOD["model"]}, [(at, 1.0) for at in here[::each]])
+            for name, each in ((MODEL_EXPECTED.name, 1), (names.MODEL_EXPECTED_COPY, 16))
         ),
         (
             f"{names.ALERTS}_FOR_STATE",
