@@ -93,15 +93,20 @@ class DownServer:
     @property
     def words(self) -> str:
         """Say that it does not answer, since when, and whether its models are still served."""
+        return self.silence + self._served("serves {} now", "are still")
+
+    @property
+    def past(self) -> str:
+        """Say the same once it answers again."""
+        return f"{self.instance} did not answer" + self._served("served {}", "were")
+
+    def _served(self, serves: str, are: str) -> str:
         lost = [model for model, (serving, _) in self.models.items() if not serving]
         numbers = set(self.models.values())
         if lost:
-            served = f": nothing serves {listed(lost, _NAMED)} now"
-        elif len(numbers) == 1:
-            served = f": its models are still served by {_of_servers(*numbers.pop())}"
-        else:
-            served = ": its models are still served by other servers" if numbers else ""
-        return f"{self.silence}{served}"
+            return f": nothing {serves.format(listed(lost, _NAMED))}"
+        others = _of_servers(*numbers.pop()) if len(numbers) == 1 else "other servers"
+        return f": its models {are} served by {others}" if self.models else ""
 
 
 @dataclass(slots=True)
@@ -205,9 +210,9 @@ def since_text(began: Sample | None) -> str:
     return f" since {hour_text(began.value, began.at)}" if began and began.value else ""
 
 
-def down_servers(prometheus: Prometheus) -> tuple[DownServer, ...]:
+def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownServer, ...]:
     """Return the servers that do not answer, those first whose models nothing serves."""
-    return _down_servers(_ask(prometheus, _DOWN_SERVERS, None))
+    return _down_servers(_ask(prometheus, _DOWN_SERVERS, at))
 
 
 def broken_now(prometheus: Prometheus, at: float | None = None) -> Broken:

@@ -16,11 +16,10 @@ from functools import partial
 
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
-from triton_alerts.bridge.incidents.merging import record_severity
+from triton_alerts.bridge.incidents.merging import record_severity, thread_events
 from triton_alerts.bridge.incidents.notification import Member, cut_values
 from triton_alerts.bridge.incidents.store import ChangedIncident, Listed, Store
 from triton_exporter.common.duration import DAY
-from triton_slo.problem_words import count
 
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
@@ -349,16 +348,18 @@ def _set_silence(
 
 
 def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
-    members = dict(before.members)
-    gone = [fingerprint for fingerprint, member in members.items() if member.firing and fingerprint in ended]
-    for fingerprint in gone:
-        members[fingerprint] = members[fingerprint].model_copy(update={"ends_at": now})
+    gone = {
+        fingerprint: member.model_copy(update={"ends_at": now})
+        for fingerprint, member in before.members.items()
+        if member.firing and fingerprint in ended
+    }
     if not gone:
         return before, ()
-    words = f"resolved, because Alertmanager no longer lists them: {count(len(gone), 'alert')}"
-    events = [Event(at=now, kind="note", words=words)]
+    members = {**before.members, **gone}
     closed_at = None if any(member.firing for member in members.values()) else now
-    if closed_at is not None:
-        events.append(Event(at=now, kind="closed"))
-    after = before.model_copy(update={"members": members, "closed_at": closed_at})
-    return record_severity(before, after, now), tuple(events)
+    after = record_severity(
+        before, before.model_copy(update={"members": members, "closed_at": closed_at}), now
+    )
+    events = thread_events(before, after, [], list(gone.values()), now)
+    why = {"words": "Alertmanager no longer lists it"}
+    return after, [event.model_copy(update=why) for event in events]

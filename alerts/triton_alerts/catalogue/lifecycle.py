@@ -64,8 +64,8 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         labels=("instance", "model"),
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
-        description="A load failed within the last [15m]. If an earlier version was ready, it may still serve "
-        "requests; otherwise requests for this model fail.",
+        description="A load failed within the last [15m]. Requests for this model fail, unless an earlier version "
+        "of it is ready.",
         action="Read the reason in the exporter's /state or in Triton's log and fix it, or roll the "
         "model back; then load the model again.",
         cause_from=_LOAD_REASON,

@@ -344,6 +344,22 @@ def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() 
     assert r"*Also firing*\nbroken: objective queue (page)\nbroken: objective errors (page)" in shown
 
 
+def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge) -> None:
+    """A page that was over stayed red for 11 minutes, and was edited every minute for an hour."""
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(over="now within the target")})
+    bridge.fire(QUEUE)
+    for _ in range(10):
+        enrich(bridge.clock())
+        bridge.send()
+        bridge.clock.now += 61
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+
+    assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · since ")
+    assert "> · page, over · " in root.text
+    assert len(root.edited_at) <= 1
+
+
 def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
     """A load fails and is repaired; then the server dies, and then its exporter: nothing is left of the moment before."""
     dead = "triton-0:9401 does not answer since 18:59 UTC: nothing serves broken now"
@@ -372,7 +388,7 @@ def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
     failed = "🟠 about TritonModelLoadFailed: vocab.json is missing"
     titles = (
         f"{failed} · ",
-        f"{failed}; ready again since 18:55 UTC",
+        f"{failed.replace('🟠', '🟡')}; ready again since 18:55 UTC",
         f"🟠 {dead}",
         "🟠 about TritonModelLoadFailed · ",
     )
@@ -536,8 +552,11 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     shown = messages.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
 
     assert [
-        "🔴 *The incident is now a page* <!here>: broken burns (TritonReadinessBudgetBurn)",
-        "Same cause: weights.txt is missing",
+        (
+            "🔴 *The incident is now a page* <!here>: about TritonModelLoadFailed: weights.txt is missing · since "
+            "<!date^100^{date_short_pretty} {time}|1970-01-01 00:01:40 UTC>"
+        ),
+        "broken burns (TritonReadinessBudgetBurn)",
         "Objective: 99.9 % of the time ready over 30d: 43m may fail",
         "Budget left: 40 %",
         "<@U0ANA> acknowledged the earlier ticket; nobody has acknowledged this page yet",

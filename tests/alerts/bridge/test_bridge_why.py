@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -14,16 +14,16 @@ import pytest
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
-from triton_alerts.bridge.deliver.messages import Style, headline, links, root
+from triton_alerts.bridge.deliver.messages import Style, headline, links, reply, root
 from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident, SourceFacts
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Event, Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
-from triton_slo.indicators import Readiness
+from triton_slo.indicators import Errors, Readiness
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.server_access import Access
 
@@ -325,8 +325,8 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("ended", "requests", "present"),
     [
-        (360, 8, "now 0 % (0 of 2,400 in 5 min)"),
-        (180, 8, "now 0 % (0 of 960 in 2 min)"),
+        (360, 8, "now within the target"),
+        (180, 8, "now within the target"),
         (360, 0, "no requests in the last 5 min"),
     ],
 )
@@ -354,16 +354,70 @@ def test_a_title_says_that_the_fault_is_over(
         during = incident.model_copy(update={"evidence": Evidence.of(known, now)})
         # The next time, of an incident that is said to be longer: what is over is counted no more.
         longer = during.model_copy(update={"earliest": now - HOURS})
-        again = during.model_copy(update={"evidence": Evidence.of(ask(longer), now)})
+        again = during.model_copy(update={"evidence": Evidence.of(known.and_newer(ask(longer)), now)})
         closed = ask(incident.model_copy(update={"closed_at": now}))
 
-    began = (now - 660) // 60 * 60
+    began = (now - 600) // 60 * 60
     times_of_day = f"{datetime.fromtimestamp(began, UTC):%H:%M} to [0-9:]{{5}} UTC"
     failed = f"ranker: {0.4 * (over - STEP - began):.0f} of [0-9,]+ requests failed, {times_of_day}"
-    assert re.fullmatch(f"🔴 {failed}; {re.escape(present)}", headline(during))
+    icon = "🟡" if requests else "🔴"
+    assert re.fullmatch(f"{icon} {failed}; {re.escape(present)}", headline(during))
     assert headline(during) == headline(again)
     assert re.fullmatch(failed, closed.title or "")
     assert bool(requests) == during.pages_are_over
+
+
+def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
+    """The page of 21:42 said since 21:13, when 4 % had failed for six minutes; its end counted both and all between."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+
+    def failing(second: tuple[float, float], scale: float = 1.0) -> Callable[[float], float]:
+        spans = ((-1500, -1200), second)
+        return lambda at: 0.8 / scale if any(begin <= at - now < end for begin, end in spans) else 0.0
+
+    labels = {
+        "slo": "errors",
+        "indicator": "errors",
+        "version": "1",
+        "severity": "critical",
+        "tier": "page_slow",
+    }
+    back, ended = (
+        about(now, **labels, model=model, alertname=Errors.burn_alert) for model in ("ranker", "embed")
+    )
+    series = [
+        each
+        for model, second in (("ranker", (-90, 900)), ("embed", (-660, -360)))
+        for each in recorded_group(
+            group_labels("errors", model),
+            times,
+            target=0.99,
+            since=times[0],
+            events=(failing(second), 8.0),
+            errors={"5m": failing(second, 8.0)},
+        )
+    ]
+    over = Evidence(at=now - 150, over="now within the target", title="ranker: 9 of 999 requests failed")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        ask = from_prometheus(Prometheus(Access(url)))
+        known = over.and_newer(ask(back.model_copy(update={"evidence": over})))
+        of_then = Evidence(at=now - 60, over="", again=now - 660)
+        end = ask(ended.model_copy(update={"evidence": of_then}))
+    back = back.model_copy(update={"evidence": Evidence.of(known, now)})
+    raised = Event(at=now, kind="raised", severity="critical", count=1, alerts=(Errors.burn_alert,))
+
+    assert known.again is not None
+    assert now - 105 < known.again < now - 75
+    words = "ranker: [0-9.]+ % of requests fail [(][0-9]+ of 2,400 in 5 min[)], target 1 %"
+    since = f" · again since <!date\\^{known.again:.0f}\\^[^>]*>"
+    assert re.match(f"🔴 {words}{since} [(]1m ", root(back, Style(), now).text)
+    page = reply(back, (raised,), mention="<!here>").text
+    assert re.search(f"🔴 [*]The incident is now a page[*] <!here>: {words}{since}$", page)
+    began = f"{datetime.fromtimestamp(now - 660, UTC):%H:%M}"
+    assert re.fullmatch(
+        f"embed: (228|240) of [0-9,]+ requests failed, {began} to [0-9:]+ UTC", end.title or ""
+    )
 
 
 @pytest.mark.parametrize("of_model", [{}, {"model": "ranker", "version": "1"}])
@@ -508,9 +562,9 @@ def test_of_a_server_that_answers_again_all_is_of_one_moment(dead_server: tuple[
 
     assert known.ended is not None
     assert now - 75 <= known.ended < now - 60
-    assert (
-        f"c did not answer; answers again since {clock(known.ended)}" == headline(incident).partition(" ")[2]
-    )
+    title = "c did not answer: nothing served slow"
+    assert f"🟡 {title}; answers again since {clock(known.ended)}" == headline(incident)
+    assert f"🟢 Resolved: {title}" == headline(closed)
     lines = f"2 of 3 answer\nslow is loading on c since {clock(now - 7200)}: nothing serves it now"
     assert lines == dict(known.facts)["Servers"]
     assert "process" not in str(shown.blocks)
@@ -540,6 +594,85 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
     assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 585, now)})
 
 
+FRESH = ("--query.lookback-delta=16s",)
+"""Backfilled series have no stale markers: so each ends with its last sample."""
+
+
+def steps(now: float, *values: tuple[float, float | None]) -> list[tuple[float, float]]:
+    """Return a value from each second from now to the next; None for no samples."""
+    ends = [*(at for at, _ in values[1:]), 315.0]
+    return [
+        point
+        for (at, value), end in zip(values, ends, strict=True)
+        if value is not None
+        for point in flat(now, value, at, end - STEP)
+    ]
+
+
+def test_a_load_that_was_repaired_stays_so_when_its_server_dies(tmp_path: Path) -> None:
+    """It became the cause of that, with its end, and its exception was lost; a is dead now, b answers again."""
+    now = time.time() // STEP * STEP
+    series = []
+    for server, back in (("a", 0.0), ("b", 1.0)):
+        labels = {"instance": server, "model": f"of_{server}"}
+        series += [
+            (str(state.SERVER_LIVE), {"instance": server}, steps(now, (-1200, 1), (-120, 0), (-45, back))),
+            (str(state.MODEL_EXPECTED), labels, steps(now, (-1200, 1))),
+            (
+                str(state.MODEL_READY),
+                labels | {"version": "1"},
+                steps(now, (-1200, 1), (-690, 0), (-390, 1), (-120, 0), (-45, back)),
+            ),
+            (
+                str(state.MODEL_NOT_READY_SINCE),
+                labels | {"version": "1"},
+                steps(
+                    now,
+                    (-690, now - 690),
+                    (-390, None),
+                    (-120, now - 120),
+                    (-60, None if back else now - 120),
+                ),
+            ),
+        ]
+    error = "RuntimeError: vocab.txt: checksum mismatch"
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        for server in "ab":
+            model = f"of_{server}"
+            incident = about(now, alertname="TritonModelLoadFailed", model=model, instance=server)
+            before = SourceFacts(cause="python_error", reasons={f"{model} v1": f"Internal: {error}"})
+            known = before.and_newer(serving(Prometheus(Access(url)))(incident))
+            incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+            ended = incident.members["a"].model_copy(update={"ends_at": now})
+            closed = incident.model_copy(update={"members": {"a": ended}, "closed_at": now})
+
+            title = f"TritonModelLoadFailed: {model}: {error}"
+            assert f"🟡 {title}; ready again since {clock(now - 400)}" == headline(incident)
+            assert f"🟢 Resolved: {title}" == headline(closed)
+            assert now - 405 <= closed.ended_at < now - 390
+
+
+def test_the_end_of_a_server_is_known_when_its_exporter_dies_after_it(tmp_path: Path) -> None:
+    """It had answered again for a minute: the message took the end of the alert for that of the fault."""
+    now = time.time() // STEP * STEP
+    exporter = {"instance": "c", "job": "triton-exporter"}
+    series = [
+        (str(state.SERVER_LIVE), {"instance": "c"}, steps(now, (-900, 1), (-405, 0), (-195, 1), (-75, None))),
+        ("up", exporter, steps(now, (-900, 1), (-75, 0))),
+        (str(state.MODEL_EXPECTED), {"instance": "c", "model": "solo"}, steps(now, (-900, 1), (-75, None))),
+    ]
+    incident = about(now, alertname="TritonServerDown", instance="c")
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        known = serving(Prometheus(Access(url)))(incident)
+    incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+    ended = incident.members["a"].model_copy(update={"ends_at": now})
+    closed = incident.model_copy(update={"members": {"a": ended}, "closed_at": now})
+
+    assert "🟢 Resolved: c did not answer: nothing served solo" == headline(closed)
+    assert now - 215 <= closed.ended_at < now - 195
+    assert "nothing is known about c" in dict(known.facts)["Servers"]
+
+
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])
 def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: float, over: bool) -> None:
     """Its alert fires for a quarter of an hour more. Where its old copy was ready when it fired, nothing is over."""
@@ -547,6 +680,7 @@ def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: flo
     labels = {"instance": "a", "model": "broken", "version": "1"}
     # Backfilled series have no stale marker: one that ended is seen for five minutes more.
     series = [
+        (str(state.SERVER_LIVE), {"instance": "a"}, flat(now, 1.0, -1200)),
         (str(state.MODEL_READY), labels, flat(now, 1.0, -600)),
         (str(state.MODEL_NOT_READY_SINCE), labels, flat(now, now - 2000, -1200, ended)),
     ]

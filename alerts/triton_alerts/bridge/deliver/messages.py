@@ -20,6 +20,7 @@ from triton_alerts.bridge.incidents.incident import (
     ABOUT_READINESS,
     BUDGET_LEFT,
     FACTS_WHILE_OPEN,
+    GPU,
     OBJECTIVE,
     WIDE_FACTS,
     Event,
@@ -170,6 +171,8 @@ def _filter(matchers: Iterable[Matcher]) -> str:
 
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
 RESOLVED = "🟢"
+WATCHED = "🟡"
+"""What was urgent is over; alerts fire on for a while, because they look back."""
 NOT_CONFIRMED = "⚪ Ended, not confirmed"
 """An alert also ends where nothing is measured any more: Prometheus is dead, or the server is."""
 WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
@@ -194,7 +197,7 @@ def headline(incident: Incident, *, state: bool = True) -> str:
         return title
     if not incident.open:
         return f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: {title}"
-    dot = DOT[incident.severity]
+    dot = WATCHED if incident.is_watched else DOT[incident.severity]
     if incident.silenced:
         return f"{dot}🔕 {title}"
     return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
@@ -206,44 +209,57 @@ def person(by: str) -> str:
     return f"<@{by}>" if known else prose(by, 80)
 
 
-def what_happened(incident: Incident, event: Event, mention: str = "", others: int | None = None) -> str:
+def what_happened(incident: Incident, event: Event, others: int | None = None) -> str:
     """Return what an event changed, without its time."""
     names = _alert_names(event)
     by = person(event.by) if event.by else ""
     tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
+    why = f" ({prose(event.words, 200)})" if event.words else ""
     doubt = _not_confirmed(incident)
     if doubt and event.kind in ("resolved", "passed"):
-        return f"{NOT_CONFIRMED}{tier}: {names}. {doubt}"
+        return f"{NOT_CONFIRMED}{tier}: {', '.join(prose(name, 80) for name in event.alerts)}{why}; {doubt}"
     return {
         "fired": f"also firing{tier}: {names}",
-        "resolved": f"{RESOLVED} resolved{tier}: {names}",
+        "resolved": f"{RESOLVED} resolved{tier}: {names}{why}",
         "passed": f"{RESOLVED} fired and resolved before it could be posted{tier}: {names}",
-        "closed": _closed_line(incident, event, others),
+        "closed": _closed_line(incident, others) + why,
         "acknowledged": f"👀 {by} acknowledged the incident",
         "silenced": f"🔕 {by} silenced the incident {prose(event.words, 500)}",
         "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody has acknowledged the page for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
-        "raised": _raised_line(incident, event, by, mention),
+        "raised": f"{_now_is(event)}: {names}",
         "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
 
 
-def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
+def _now_is(event: Event) -> str:
     word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
-    dot, who = DOT.get(event.severity, ""), f" {mention}" if mention else ""
-    lines = [f"{dot} *The incident is now {word}*{who}: {_alert_names(event)}".strip()]
-    cause = causes.brief(incident, incident.lead)
-    if cause and incident.lead.name not in event.alerts:
-        lines.append(f"Same cause: {prose(cause, 300)}")
+    return f"{DOT.get(event.severity, '')} *The incident is now {word}*".strip()
+
+
+def _raised_line(incident: Incident, event: Event, mention: str) -> str:
+    """Return the line that calls somebody: all that a push notification shows."""
+    who = f" {mention}" if mention else ""
+    lines = [f"{_now_is(event)}{who}: {prose(headline(incident, state=False), 500)} · {_since(incident)}"]
+    if incident.lead.name not in event.alerts:
+        lines.append(_alert_names(event).strip())
     known = incident.facts
     lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
-    if by:
-        lines.append(f"{by} acknowledged the earlier ticket; nobody has acknowledged this page yet")
+    if event.by:
+        lines.append(
+            f"{person(event.by)} acknowledged the earlier ticket; nobody has acknowledged this page yet"
+        )
     return "\n".join(lines)
 
 
-def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
+def _since(incident: Incident) -> str:
+    """Return when it began, or came back, for a message of an open incident."""
+    again = "again " if incident.source_facts.again else ""
+    return f"{again}since {slack_time(incident.since)}"
+
+
+def _closed_line(incident: Incident, others: int | None) -> str:
     """Return the line about recovery: all alerts have resolved, or the model is ready on all its servers."""
     lasted = in_words(incident.ended_at - incident.since)
     thing = thing_of(incident.lead)
@@ -265,7 +281,7 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
 
 def _not_confirmed(incident: Incident) -> str:
     """Return why the end of an alert is no recovery: nothing serves, or Prometheus does not answer; else nothing."""
-    if incident.evidence is None:
+    if incident.evidence is None or incident.source_facts.ended is not None:
         return ""
     since = incident.evidence.prometheus_silent_since
     if since:
@@ -302,8 +318,10 @@ def title_of(incident: Incident) -> str:
     lead = incident.lead
     if incident.open and incident.source_facts.dead_server:
         return incident.source_facts.dead_server
-    # What other servers serve is of the moment: it does not say what is over.
-    knows = SLO in lead.labels or (incident.open and not lead.labels.get("model"))
+    # What other servers serve is of the moment: of what has ended, only what was so counts.
+    knows = SLO in lead.labels or (
+        not lead.labels.get("model") and (incident.open or incident.source_facts.ended is not None)
+    )
     return (incident.source_facts.title if knows else "") or summary_of(lead)
 
 
@@ -371,9 +389,10 @@ def reply(
     """
     listing = f"tritonwatch incidents show {incident.name}"
     lines = [f"_{missed} earlier changes are not shown; to list them, run {listing}_"] if missed else []
-    lines += [
-        f"{slack_time(event.at)}  {what_happened(incident, event, mention, others)}" for event in events
-    ]
+    for event in events:
+        raised = event.kind == "raised"
+        what = _raised_line(incident, event, mention) if raised else what_happened(incident, event, others)
+        lines.append(f"{slack_time(event.at)}  {what}")
     body = "\n".join(lines) or "No change."
     if text.units(body) <= text.MAX_SECTION_LENGTH:
         return Message(body, (section(body),))
@@ -396,7 +415,7 @@ def digest(incidents: Sequence[Incident], total: int, firing: int, own: int) -> 
     context: Block = {"type": "context", "elements": [mrkdwn(note)]}
     lines = []
     for incident in incidents[:DIGEST_LINES]:
-        when = f"since {slack_time(incident.since)}"
+        when = _since(incident)
         if not incident.open:
             when = f"{utc_time(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
         lines.append(f"{prose(headline(incident), 120)} (`{incident.name}`), {when}")
@@ -441,12 +460,15 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
 
 def _state_line(incident: Incident, now: float) -> str:
     """Return start time, severity and acknowledgement in one line."""
-    if incident.open:
-        when = f"since {slack_time(incident.since)} ({in_words(now - incident.since)})"
+    word = WORD[incident.severity]
+    if incident.is_watched:  # no age: the message is edited only where something changes
+        when, word = _since(incident), f"{word}, over"
+    elif incident.open:
+        when = f"{_since(incident)} ({in_words(now - incident.since)})"
     else:
         lasted = in_words(incident.ended_at - incident.since)
         when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at, incident.since)}: *{lasted}*"
-    parts = [when, WORD[incident.severity], *_acknowledged(incident)]
+    parts = [when, word, *_acknowledged(incident)]
     doubt = _not_confirmed(incident)
     if not incident.open and doubt:
         parts.append(doubt)
@@ -550,9 +572,9 @@ def _why_blocks(incident: Incident) -> list[Block]:
 
 
 def _shown_facts(incident: Incident) -> dict[str, str]:
-    return {
-        name: value for name, value in incident.facts.items() if incident.open or name not in FACTS_WHILE_OPEN
-    }
+    # Those of a GPU change all the time, and say nothing about what is over.
+    past = (GPU,) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
+    return {name: value for name, value in incident.facts.items() if name not in past}
 
 
 def _actions(incident: Incident, style: Style) -> list[Block]:

@@ -73,6 +73,8 @@ class DeliveryWorker:
     """Post or edit of a delivery -> time of its next try, where Slack refused it."""
     _edited: dict[int, float] = field(default_factory=dict)
     """Delivery -> time at which its message was edited."""
+    _written: dict[int, Message] = field(default_factory=dict)
+    """Delivery -> the message that was sent with its last edit."""
     _shown: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Digest -> the counts that it shows."""
     _refusals: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -209,15 +211,20 @@ class DeliveryWorker:
     def _edit(self, task: SendTask, digests: list[Digest], now: float) -> None:
         """Edit a message; one that cannot be composed stays as it is, and the thread still shows the changes."""
         delivery = task.delivery
-        self.edit_at = now + EDIT_SPACING_SECONDS
         composed = self._composed(task, digests, now)
-        if composed is not None:
-            self.transport.edit(delivery.posted_in, delivery.ts, self._form(task, composed[0]))
+        if composed is not None and (message := self._form(task, composed[0])) != self._written.get(
+            delivery.id
+        ):
+            self.edit_at = now + EDIT_SPACING_SECONDS
+            self._written.pop(delivery.id, None)  # Slack may act on a request that fails
+            self.transport.edit(delivery.posted_in, delivery.ts, message)
+            self._written[delivery.id] = message
         self._record_edit(delivery, digests, now)
 
     def _record_edit(self, delivery: Delivery, digests: list[Digest], now: float) -> None:
         if len(self._edited) > MAX_EDITED:
             self._edited.clear()
+            self._written.clear()
         self._edited[delivery.id] = now
         if delivery.role == "digest":
             self._record_digest(delivery, digests)
@@ -276,6 +283,7 @@ class DeliveryWorker:
             if task.kind == "digest" and earlier is None:
                 self._record_digest(delivery, digests)
         self._edited[delivery.id] = now
+        self._written.pop(delivery.id, None)
 
     def _check(self, delivery: Delivery) -> None:
         """Delete copies of its posts, and edit the message again: Slack may have acted late on an older edit."""
@@ -289,6 +297,7 @@ class DeliveryWorker:
 
     def _forget_check(self, delivery: Delivery) -> None:
         self._shown.pop(delivery.id, None)
+        self._written.pop(delivery.id, None)
         shown = {} if delivery.role == "digest" else {"version": 0}
         self.store.outbox.update(delivery, check_at=0.0, **shown)
 

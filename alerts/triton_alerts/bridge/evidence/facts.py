@@ -238,7 +238,7 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         reasons = {
             f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
             for url, page in answers.items()
-            for name, reason in reasons_in(page, wanted, incident.fired_at - _BEFORE_SECONDS).items()
+            for name, reason in reasons_in(page, wanted, incident.since - _BEFORE_SECONDS).items()
         }
         return SourceFacts(reasons=reasons)
 
@@ -318,10 +318,10 @@ def objective_budget(prometheus: Prometheus) -> Source:
             return known
         known = known.and_newer(_budget_facts(prometheus, incident, member))
         if incident.open:  # else the title says what was wrong, not what is ready now
-            since = incident.since if began is None else min(began, incident.since)
+            since = known.again or min(began or incident.since, incident.since)
             known = known.and_newer(_not_ready(prometheus, member, since))
         known = known.and_newer(SourceFacts(calm=_calm(prometheus, member)))
-        return known if member is incident.lead else known.model_copy(update={"over": None})
+        return known if member is incident.lead else known.model_copy(update={"over": None, "again": None})
 
     return ask
 
@@ -345,6 +345,7 @@ def _began(prometheus: Prometheus, incident: Incident) -> float | None:
 def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
+    was_over = member is incident.lead and bool(incident.source_facts.over)
 
     value = partial(_value, prometheus)
 
@@ -361,12 +362,13 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     seconds = min(age, _NOW_SECONDS)
     if counted and target is not None:
         calm = _failed(prometheus, where, _CALM_SECONDS)
-        if calm and _is_calm(calm, counted, error_budget(target), was_over=bool(incident.source_facts.over)):
+        if calm and _is_calm(calm, counted, error_budget(target), was_over=was_over):
             counted, seconds = calm, _CALM_SECONDS
     failed, total = counted or (0, 0)
     # That nobody asks does not mean that it is over.
     idle = bool(counted) and not total and age >= _NOW_SECONDS
     title: str | None = None
+    again: float | None = None
     over: str | None = "" if idle else None
     thing = member.labels.get("model") or member.labels.get(names.SLO)
     limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO)
@@ -376,19 +378,21 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
         if total and target is not None:  # of one moment: what was recorded may be of another
             burn = failed / total / error_budget(target)
         words = f"{digits(burn)}x the allowed rate"
-        if total:
+        if total and target is not None:
             share = failed / total
-            counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
-            time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-            if target is not None and share > error_budget(target):
-                over = ""
+            if share > error_budget(target):
+                counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
+                time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+                over, again = "", _again(prometheus, incident, where) if was_over else None
                 title = (
                     f"{thing}: {about}{percent(share)} of {indicator.failing_words.format(limit)} "
                     f"({counts} in {time}), target {percent(error_budget(target))}"
                 )
-            elif target is not None:
-                over = f"now {about}{percent(share)} ({counts} in {time})"
+            else:
+                over = "now within the target"
         facts.append((BURN_RATE, words))
+    if over and was_over and incident.open:
+        return SourceFacts(over=over)  # the rest stays as it was when that was first seen
     if recorded is not None and counted and (over or idle or not incident.open):
         words = indicator.failed_words.format(limit)
         title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, recorded.at - seconds)
@@ -407,11 +411,24 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     split = [(cause, share) for cause, share in named if share >= 0.01]
     if not split:
-        return SourceFacts(facts=tuple(facts), title=title, over=over)
+        return SourceFacts(facts=tuple(facts), title=title, over=over, again=again)
     parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
-    return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step, title=title, over=over)
+    return SourceFacts(
+        facts=tuple(facts),
+        largest_cause=split[0][0],
+        first_step=step,
+        title=title,
+        over=over,
+        again=again,
+    )
+
+
+def _again(prometheus: Prometheus, incident: Incident, where: Matchers) -> float:
+    """Return when a fault came back that was over when the sources were last asked."""
+    calm = _value(prometheus, _last_time(f"timestamp({burn_now(where)} <= 1)"))
+    return max(calm or 0.0, incident.evidence.at if incident.evidence is not None else 0.0)
 
 
 def _past_title(
@@ -421,8 +438,7 @@ def _past_title(
     before, title = incident.source_facts, incident.source_facts.title or ""
     if title and (before.over or title.endswith(_IDLE)):
         return title.removesuffix(_IDLE)
-    # A fault is some seconds old when the condition of its alert becomes true.
-    start = (incident.since - 60) // 60 * 60
+    start = incident.since // 60 * 60
     end = max(until, start + 60) // 1
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     errors, total = _failed(prometheus, where, end - start, end) or (0, 0)
@@ -584,15 +600,19 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     here = [own] if own else [*ready, *unknown]
     lost = {server for server in here if not ready.get(server)}
     over = ended = dead = None
-    if member.name in _OVER_ONCE_READY:
-        ended = None if lost else _ready_again(prometheus, member)
-        is_over = ready and not lost and (ended is not None or member.name == Readiness.burn_alert)
-        over = f"ready again{since_text(ended)}" if is_over else ""
     if member.name in ABOUT_READINESS:
         down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
         dead = down[0].words if lost and lost == {server.instance for server in down} else ""
         if unknown and not ready:
             dead = f"{model}: {_nothing_known(unknown)}"
+    if member.name in _OVER_ONCE_READY:
+        of_burn = member.name == Readiness.burn_alert
+        # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
+        is_recorded = not lost or (dead and (not of_burn or (unknown and not ready)))
+        ended = _ready_again(prometheus, member) if is_recorded else None
+        is_over = bool(ready) and not lost if of_burn else ended is not None and bool(ready or dead)
+        over = f"ready again{since_text(ended)}" if is_over else ""
+        dead = "" if is_over else dead
     shown = ready_text(ready, unknown)
     facts = ((SERVERS, shown),) if shown else ()
     ended_at = ended.value if ended else None
@@ -617,15 +637,19 @@ _OVER_ONCE_READY = {
 
 def _ready_again(prometheus: Prometheus, member: Member) -> Sample | None:
     """Return when the last version became ready that was not when the alert fired; None where there was none."""
-    since = f"{state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'instance', *names.GROUPING)}"
-    # A budget's alert may fire after the end of what spent it.
-    fired = 0 if member.name == Readiness.burn_alert else member.starts_at
-    return _first(prometheus, f"{_last_time(since)} >= {fired} unless on () {since}")
+    where = matchers_of(member, "instance", *names.GROUPING)
+    not_ready, fired = f"timestamp({state.MODEL_NOT_READY_SINCE}{where})", 0.0
+    # A budget's alert may fire after the end of what spent it. Of a load, a dead server is no part.
+    if member.name != Readiness.burn_alert:
+        not_ready += f" and on (instance) {state.SERVER_LIVE} == 1"
+        fired = member.starts_at
+    then_ready = _last_time(f"timestamp({state.MODEL_READY}{where} == 1)")
+    return _first(prometheus, f"{_last_time(not_ready)} >= {fired} < {then_ready} unless on () ({not_ready})")
 
 
-def _last_time(condition: str) -> str:
-    """Return PromQL for when a condition was last true within half an hour."""
-    return f"max(max_over_time(timestamp({condition})[30m:5s]))"
+def _last_time(times: str) -> str:
+    """Return PromQL for the latest of the times within half an hour."""
+    return f"max(max_over_time(({times})[30m:5s]))"
 
 
 def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
@@ -657,6 +681,9 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         over = "" if is_down or member.name == EXPORTER_DOWN else None
         if is_down and (unknown := _unknown_servers(prometheus, own)):
             facts = ((SERVERS, _nothing_known(unknown)),)
+            if last and not vanished:  # it answered before its exporter died
+                again = _answers_again(prometheus, member, live)
+                return again.model_copy(update={"facts": facts, "not_served": ""})
         not_served = f"nothing reports on {instance} any more" if vanished else ""
         return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
@@ -687,13 +714,19 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     of_exporter = member.name == EXPORTER_DOWN
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
-    ended = _first(prometheus, _last_time(f"{answers} == 0"))
+    ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
     again = SourceFacts(over=f"answers again{since_text(ended)}", ended=ended.value if ended else None)
     if of_exporter:
-        return again
+        return again.model_copy(
+            update={"title": f"The exporter of Triton {instance} did not answer Prometheus"}
+        )
+    was_down = down_servers(prometheus, ended.value) if ended else ()
+    title = next(
+        (server.past for server in was_down if server.instance == instance), f"{instance} did not answer"
+    )
     lacking = [each.words for each in broken_now(prometheus).not_ready if instance in each.instances]
     lines = "\n".join([f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]])
-    return again.model_copy(update={"facts": ((SERVERS, lines),), "title": f"{instance} did not answer"})
+    return again.model_copy(update={"facts": ((SERVERS, lines),), "title": title})
 
 
 def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, Sample]) -> str:

@@ -202,6 +202,8 @@ class SourceFacts(BaseModel, frozen=True):
     """Since when the fault of the lead is over, whose alert still fires; empty: it is not over; None: not known."""
     ended: float | None = None
     """When the fault of the lead ended, which is before its alert does; None: it has not, or is not known."""
+    again: float | None = None
+    """When the fault of the lead came back, after it had been over while its alert fired on; None: it has not."""
     dead_server: str | None = None
     """Which server does not answer, where that alone is why the model of the lead is not ready, or whose exporter, where
     no other one reports the model; empty: none; None: not known."""
@@ -224,7 +226,8 @@ class SourceFacts(BaseModel, frozen=True):
             first_step=newer.first_step or self.first_step,
             title=self.title if newer.title is None else newer.title,
             over=self.over if newer.over is None else newer.over,
-            ended=None if newer.over == "" else newer.ended or self.ended,
+            ended=newer.ended or (None if newer.over == "" else self.ended),
+            again=newer.again or self.again,
             dead_server=self.dead_server if newer.dead_server is None else newer.dead_server,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
@@ -303,7 +306,7 @@ class Incident(BaseModel, frozen=True):
         if self._evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        unknown = dict.fromkeys(("title", "over", "ended", "dead_server"))
+        unknown = dict.fromkeys(("title", "over", "ended", "again", "dead_server"))
         none = dict.fromkeys(("cause", "largest_cause", "first_step"), "")
         return self.evidence.model_copy(update={"facts": others, **none, **unknown})
 
@@ -395,6 +398,11 @@ class Incident(BaseModel, frozen=True):
         return not self.open or bool(self.source_facts.over)
 
     @property
+    def is_watched(self) -> bool:
+        """Whether all that is urgent is over, and alerts fire on because they look back."""
+        return self.open and self.lead_is_over and self.pages_are_over
+
+    @property
     def _worst_first(self) -> list[Member]:
         """What fires, or every alert when nothing does, as `_rank` orders it.
 
@@ -407,9 +415,9 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def since(self) -> float:
-        """When it began: when the condition of the first alert became true, else when it fired."""
-        began = self.source_facts.began
-        return self.fired_at if began is None else min(began, self.fired_at)
+        """When the fault came back; else when the condition of the first alert became true; else when it fired."""
+        known = self.source_facts
+        return known.again or min(known.began or self.fired_at, self.fired_at)
 
     @property
     def fired_at(self) -> float:

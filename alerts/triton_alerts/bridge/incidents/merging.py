@@ -194,7 +194,7 @@ def _merge_into(
     if current.members and merged.fired_at > current.fired_at:
         merged = merged.model_copy(update={"earliest": current.fired_at})
     merged = record_severity(current, merged, now)
-    events = _thread_events(current, merged, fired, resolved, now)
+    events = thread_events(current, merged, fired, resolved, now)
     changed = bool(events) or merged != current
     return MergeResult(merged, events, "changed" if changed else "repeated", tuple(unreported))
 
@@ -257,7 +257,7 @@ def _with_earlier_end(before: Member | None, unseen_start: float | None, alert: 
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
 
-def _thread_events(
+def thread_events(
     before: Incident, after: Incident, fired: list[Member], resolved: list[Member], now: float
 ) -> tuple[Event, ...]:
     """Return the lines of the thread; if the incident has ended, the last one names all alerts that ended."""
