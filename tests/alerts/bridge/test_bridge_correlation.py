@@ -552,10 +552,7 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     shown = messages.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
 
     assert [
-        (
-            "🔴 *The incident is now a page* <!here>: about TritonModelLoadFailed: weights.txt is missing · since "
-            "<!date^100^{date_short_pretty} {time}|1970-01-01 00:01:40 UTC>"
-        ),
+        "🔴 *The incident is now a page* <!here>: about TritonModelLoadFailed: weights.txt is missing · since 00:01 UTC",
         "broken burns (TritonReadinessBudgetBurn)",
         "Objective: 99.9 % of the time ready over 30d: 43m may fail",
         "Budget left: 40 %",

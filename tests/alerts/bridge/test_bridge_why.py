@@ -410,10 +410,12 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert known.again is not None
     assert now - 105 < known.again < now - 75
     words = "ranker: [0-9.]+ % of requests fail [(][0-9]+ of 2,400 in 5 min[)], target 1 %"
-    since = f" · again since <!date\\^{known.again:.0f}\\^[^>]*>"
-    assert re.match(f"🔴 {words}{since} [(]1m ", root(back, Style(), now).text)
+    since = f" · again since <!date\\^{known.again:.0f}\\^[^>]*> [(]1m "
+    assert re.match(f"🔴 {words}{since}", root(back, Style(), now).text)
     page = reply(back, (raised,), mention="<!here>").text
-    assert re.search(f"🔴 [*]The incident is now a page[*] <!here>: {words}{since}$", page)
+    assert re.search(
+        f"🔴 [*]The incident is now a page[*] <!here>: {words} · again since {clock(known.again)}$", page
+    )
     began = f"{datetime.fromtimestamp(now - 660, UTC):%H:%M}"
     assert re.fullmatch(
         f"embed: (228|240) of [0-9,]+ requests failed, {began} to [0-9:]+ UTC", end.title or ""

@@ -241,7 +241,8 @@ def _now_is(event: Event) -> str:
 def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     """Return the line that calls somebody: all that a push notification shows."""
     who = f" {mention}" if mention else ""
-    lines = [f"{_now_is(event)}{who}: {prose(headline(incident, state=False), 500)} · {_since(incident)}"]
+    since = _since(incident, hour_text(incident.since, event.at))
+    lines = [f"{_now_is(event)}{who}: {prose(headline(incident, state=False), 500)} · {since}"]
     if incident.lead.name not in event.alerts:
         lines.append(_alert_names(event).strip())
     known = incident.facts
@@ -253,10 +254,10 @@ def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     return "\n".join(lines)
 
 
-def _since(incident: Incident) -> str:
+def _since(incident: Incident, time: str = "") -> str:
     """Return when it began, or came back, for a message of an open incident."""
     again = "again " if incident.source_facts.again else ""
-    return f"{again}since {slack_time(incident.since)}"
+    return f"{again}since {time or slack_time(incident.since)}"
 
 
 def _closed_line(incident: Incident, others: int | None) -> str:

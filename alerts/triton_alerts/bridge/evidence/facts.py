@@ -609,7 +609,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         of_burn = member.name == Readiness.burn_alert
         # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
         is_recorded = not lost or (dead and (not of_burn or (unknown and not ready)))
-        ended = _ready_again(prometheus, member) if is_recorded else None
+        ended = _ready_again(prometheus, member, now=not lost) if is_recorded else None
         is_over = bool(ready) and not lost if of_burn else ended is not None and bool(ready or dead)
         over = f"ready again{since_text(ended)}" if is_over else ""
         dead = "" if is_over else dead
@@ -635,16 +635,19 @@ _OVER_ONCE_READY = {
 """Alerts about models that are not ready."""
 
 
-def _ready_again(prometheus: Prometheus, member: Member) -> Sample | None:
-    """Return when the last version became ready that was not when the alert fired; None where there was none."""
+def _ready_again(prometheus: Prometheus, member: Member, *, now: bool) -> Sample | None:
+    """Return when the last version became ready that was not when the alert fired; None where there was none.
+
+    `now`: it is ready; else it must have been since.
+    """
     where = matchers_of(member, "instance", *names.GROUPING)
     not_ready, fired = f"timestamp({state.MODEL_NOT_READY_SINCE}{where})", 0.0
     # A budget's alert may fire after the end of what spent it. Of a load, a dead server is no part.
     if member.name != Readiness.burn_alert:
         not_ready += f" and on (instance) {state.SERVER_LIVE} == 1"
         fired = member.starts_at
-    then_ready = _last_time(f"timestamp({state.MODEL_READY}{where} == 1)")
-    return _first(prometheus, f"{_last_time(not_ready)} >= {fired} < {then_ready} unless on () ({not_ready})")
+    then_ready = "" if now else f"< {_last_time(f'timestamp({state.MODEL_READY}{where} == 1)')}"
+    return _first(prometheus, f"{_last_time(not_ready)} >= {fired} {then_ready} unless on () ({not_ready})")
 
 
 def _last_time(times: str) -> str:
