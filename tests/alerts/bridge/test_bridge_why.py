@@ -648,6 +648,13 @@ def test_a_load_that_was_repaired_stays_so_when_its_server_dies(tmp_path: Path) 
             ended = incident.members["a"].model_copy(update={"ends_at": now})
             closed = incident.model_copy(update={"members": {"a": ended}, "closed_at": now})
 
+            gone = Event(
+                at=now, kind="resolved", severity="critical", count=1, alerts=("TritonModelDownEverywhere",)
+            )
+
+            # It said "Ended, not confirmed: no server serves it", of what was served before the server died.
+            assert bool(known.not_served) == (server == "a")
+            assert "🟢 resolved (page)" in reply(incident, (gone,)).text
             title = f"TritonModelLoadFailed: {model}: {error}"
             assert f"🟡 {title}; ready again since {clock(now - 400)}" == headline(incident)
             assert f"🟢 Resolved: {title}" == headline(closed)
