@@ -17,24 +17,29 @@ from triton_exporter.doctor.checks import examine, requests_by_model
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.snapshot import NO_API
 from triton_slo.problem_words import count
+from tritonwatch.project import load
+from tritonwatch.usage.init import Tritons
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings."""
-    settings = DoctorSettings.read(vars(args), os.environ)
-    facts = gather(settings, args.watch)
-    findings = examine(facts)
-    if facts.is_other_server:
-        (finding,) = findings
-        print(
-            f"tritonwatch doctor: the server at {facts.url} is not a Triton: {finding.seen}; {finding.do}",
-            file=sys.stderr,
-        )
+    """Print the findings about each Triton."""
+    args.project_file = load(args, os.environ)
+    found: list[dict[str, str]] = []
+    for number, settings in enumerate(Tritons.read_each(args, DoctorSettings)):
+        facts = gather(settings, args.watch)
+        findings = examine(facts)
+        if facts.is_other_server:
+            (finding,) = findings
+            print(
+                f"tritonwatch doctor: the server at {facts.url} is not a Triton: {finding.seen}; {finding.do}",
+                file=sys.stderr,
+            )
+        elif not args.json:
+            print("\n" * bool(number) + _findings_text(facts, findings))
+        found += [{"triton": facts.url, **dataclasses.asdict(finding)} for finding in findings]
     if args.json:
-        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
-    elif not facts.is_other_server:
-        print(_findings_text(facts, findings))
-    return int(any(finding.grade == "problem" for finding in findings))
+        print(json.dumps(found, indent=2))
+    return int(any(finding["grade"] == "problem" for finding in found))
 
 
 def _findings_text(facts: TritonFacts, findings: list[Finding]) -> str:

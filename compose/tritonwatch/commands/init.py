@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 
 from triton_exporter.app.features import triton_client
@@ -54,12 +53,7 @@ out: generated
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal, and a project file where there is none."""
-    tritons = Tritons.read(vars(args), os.environ, args.project_file)
-    pages = tritons.triton_metrics or [page for _, page in tritons.triton]
-    each_access = [
-        TritonAccess.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
-        for address, page in zip_longest((url for url, _ in tritons.triton), pages)
-    ]
+    each_access = Tritons.read_each(args, TritonAccess)
     fix = "choose another file, or replace it with --force"
     objectives = Files.read({}, os.environ, args.project_file).objectives
     folder = objectives or args.project_file.path.parent / "objectives"

@@ -8,6 +8,8 @@ from triton_exporter.app.settings import DoctorSettings
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import adder, parsed
 from tritonwatch.parser import declare
+from tritonwatch.project import declare_project
+from tritonwatch.usage.init import Tritons
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 EXIT_CODES = {
@@ -19,7 +21,9 @@ EXIT_CODES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    declare(parser, DoctorSettings)
+    declare(parser, Tritons)
+    declare(parser, DoctorSettings, DoctorSettings.options().keys() - {"triton", "triton_metrics"})
+    declare_project(parser)
     add(
         "--watch DURATION",
         "time for which Triton's traffic is observed (default: 2s)",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from itertools import zip_longest
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 from triton_exporter.app.settings import TritonAccess
@@ -26,6 +28,9 @@ from tritonwatch.project import FILE, PrometheusAccess
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --prometheus http://127.0.0.1:9090"
 OPTIONS = PrometheusAccess
 EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
+
+
+Access = TypeVar("Access", bound=TritonAccess)
 
 
 def _triton(text: str) -> tuple[str, str | None]:
@@ -63,6 +68,16 @@ class Tritons(OptionsModel):
         if self.triton and self.triton_metrics and len(self.triton_metrics) != len(self.triton):
             reason = f"{len(self.triton_metrics)} addresses for {count(len(self.triton), 'Triton')}"
             yield Problem(places["triton_metrics"], reason, "one for each --triton, in the same order")
+
+    @classmethod
+    def read_each(cls, args: argparse.Namespace, access: type[Access]) -> list[Access]:
+        """Return the access to each Triton that the command line names, or else the project file."""
+        tritons = cls.read(vars(args), os.environ, args.project_file)
+        pages = tritons.triton_metrics or [page for _, page in tritons.triton]
+        return [
+            access.read({**vars(args), "triton": address, "triton_metrics": page}, os.environ)
+            for address, page in zip_longest((url for url, _ in tritons.triton), pages)
+        ]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -164,6 +165,14 @@ def test_several_tritons_are_one_project(
         assert 2 == main(["init", *words])
         assert "cannot all have their metrics at port 8002" in capsys.readouterr().err
         assert 0 == main(["init", *words, *pages])
+        capsys.readouterr()
+        main(["doctor", "--gpu=none", "--watch=10ms"])
+        asked = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Triton 2.")]
+        assert [f" at {each.http_url}, " in line for each, line in zip(tritons, asked, strict=True)] == [
+            True
+        ] * 2
+        main(["doctor", "--gpu=none", "--watch=10ms", "--json", *words[2:], *pages[2:]])
+        assert {other.http_url} == {each["triton"] for each in json.loads(capsys.readouterr().out)}
 
     assert 0 == main(["generate"])
     proposed = Path("objectives/proposed.yaml").read_text()
