@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import time_text
-from triton_slo.advise.fit import Fit, UnfitError, fit
+from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads
 from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.simulate import Outcome, Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -73,6 +73,8 @@ class Advice:
     version: str
     promise: Promise
     configuration: Configuration | None
+    overload: Overload | None = None
+    """The last one in the time that was measured."""
     unknown: str = ""
     text: str = ""
     fit: Fit | None = None
@@ -89,13 +91,19 @@ class Advice:
     def order(self) -> float:
         """The least room that is known: what advice is sorted by."""
         room = self.headroom
+        if self.is_overloaded:
+            return 0.0
         return math.inf if room is None else room.least or room.most or 0.0
+
+    @property
+    def is_overloaded(self) -> bool:
+        return self.overload is not None and self.overload.lasts
 
     @property
     def needs_change(self) -> bool:
         """Whether traffic is nearer to the break rate than `ROOM`."""
         least = None if self.headroom is None else self.headroom.least
-        return self.promise.holds is False or least is None or least < ROOM
+        return self.promise.holds is False or self.is_overloaded or least is None or least < ROOM
 
 
 def advise(
@@ -110,15 +118,20 @@ def advise(
     `changed` is a change to predict, by name, such as `instances`; without `changes` none is looked for.
     """
     now = measured.configuration
+    over: Overload | None = None
+    if now is not None and not (now.unsupported or now.steps):
+        over = next(reversed(overloads(measured.steps, now)), None)
 
     def of(promise: Promise) -> Advice:
-        advice = Advice(measured.model, measured.version, promise, now)
+        advice = Advice(measured.model, measured.version, promise, now, over)
         if now is None:
             why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
             return replace(advice, unknown="no_configuration", text=why)
         try:
             fitted = fit(measured.steps, now, promise.target, promise.threshold)
-            play = Play(fitted, promise)
+            # In an overload more comes than is answered.
+            traffic = replace(fitted, rate=over.rate) if over and over.lasts else fitted
+            play = Play(traffic, promise)
             breaks = _as_measured(play.breaks(now), promise, fitted)
         except UnfitError as error:
             return replace(advice, unknown=error.reason, text=str(error))
@@ -129,7 +142,7 @@ def advise(
             advice = replace(advice, unknown=reason, text=text)
         if not changes or not advice.needs_change:
             return advice
-        plays = [Play(fitted, other) if other != promise else play for other in promises]
+        plays = [Play(traffic, other) if other != promise else play for other in promises]
         found = [
             change
             for change in (play.change(what, now) for what in _candidates(now, fitted))

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from statistics import fmean, median, stdev
 
 import numpy as np
@@ -28,8 +29,11 @@ _PLAYED = 10_000
 """Requests that are played at each of these rates."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
-SHARED_T, SHARED = 4.0, 0.02
-"""Student's t, and the share of the executions' time, from which a slope over other models' work shows a shared device."""
+SHARED_T, SHARED = 4.0, 0.01
+"""Student's t of a slope over another model's work, and by what share executions take longer where that is a standard deviation
+above its mean, from which the two share a device."""
+BUSY = 0.9
+"""Share of the time from which on instances count as always busy: readings that are apart leave out some of it."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
 
@@ -46,8 +50,8 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `rate` is that of all servers, `peak` that of the busiest twelfth of the time. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
-    batch takes the same with all three, and a larger one differs.
+    `rate` is that of all servers, `peak` that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
+    batch takes the same with all three, and a larger one differs. Waits are those outside of overloads.
     `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that are
     unlike the rest.
     """
@@ -67,6 +71,65 @@ class Fit:
     modelled_wait: float
     z: float
     left_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A time (Unix) in which more requests a second came than all instances answered; an execution `took` seconds.
+
+    It ends when the queue is empty again; while the queue grows, it `lasts`.
+    """
+
+    since: float
+    until: float
+    lasts: bool
+    rate: float
+    capacity: float
+    took: float
+    servers: int
+
+    def covers(self, step: Step) -> bool:
+        """Return whether requests that waited in that queue may be in a step."""
+        return self.since - step.seconds < step.at <= self.until + step.seconds
+
+
+def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overload]:
+    """Return when the wait grew by more than chance explains while all instances were busy.
+
+    What is answered came as long ago as it waited: where the wait grows by g in t seconds, so many requests came in
+    t - g. Where clients wait for answers, the wait stops growing at their number.
+    """
+    by_moment: dict[float, list[Step]] = defaultdict(list)
+    for step in steps:
+        by_moment[step.at].append(step)
+    moments = [(at, total(own)) for at, own in sorted(by_moment.items())]
+
+    def is_busy(moment: tuple[float, Step]) -> bool:
+        sums = moment[1]
+        return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
+
+    found = []
+    for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
+        waits = [sums.queue_seconds / sums.requests for _, sums in run]
+        peak = waits.index(max(waits))
+        first = max((k for k in range(peak) if waits[k] < waits[peak] / 10), default=0)
+        rise, length = total(sums for _, sums in run[first + 1 : peak + 1]), steps[0].seconds
+        seconds, grown = run[peak][0] - run[first][0], waits[peak] - waits[first]
+        late = waits[peak] - waits[(first + peak) // 2]
+        if grown * rise.requests <= LARGE_Z * rise.requests**0.5 * seconds or late < grown / 4:
+            continue
+        found.append(
+            Overload(
+                since=max(run[0][0] - 2 * length, run[peak][0] - length / 2 - waits[peak] * seconds / grown),
+                until=run[-1][0],
+                lasts=run[-1] is moments[-1] and waits[-1] > waits[peak] / 2,
+                rate=rise.requests / max(length, seconds - grown),
+                capacity=rise.requests / seconds,
+                took=rise.busy_seconds / rise.executions,
+                servers=len({each.server for each in by_moment[run[peak][0]]}),
+            )
+        )
+    return found
 
 
 def fit(steps: Sequence[Step], configuration: Configuration, target: float, threshold: float) -> Fit:
@@ -89,13 +152,19 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     _require_executions(kept, target)
     service, slow, fast = _services(kept, rows)
     _refuse_shared_device(kept, service)
+    # While a queue grows, the wait tells when that began, and answers come at the pace of the instances.
+    over = overloads(steps, configuration)
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
     servers = _servers(used)
     whole, used_whole = total(kept), total(used)
     setting = configuration.setting(rows)
-    burst, played = _match(setting, kept, (service, slow, fast), _dispersion(used), threshold)
+    calm = [step for step in used if not any(each.covers(step) for each in over)]
+    waited, burst, played = [step for step in calm if step.executions], 1.0, Played(0.0, 0.0, 0.0)
+    if waited:
+        dispersion = _dispersion(calm)
+        burst, played = _match(setting, waited, (service, slow, fast), dispersion, threshold, refuse=not over)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
         service=service,
@@ -103,13 +172,16 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         fast=fast,
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
-        peak=servers * max(block.requests / block.seconds for block in map(total, _blocks(kept))),
+        peak=max(
+            *(servers * block.requests / block.seconds for block in map(total, _blocks(kept))),
+            *(each.rate for each in over),
+        ),
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
         executions=whole.executions,
         utilization=used_whole.busy_seconds / used_whole.seconds / configuration.instances,
-        wait=whole.queue_seconds / whole.requests,
+        wait=total(waited).queue_seconds / max(1.0, total(waited).requests),
         modelled_wait=played.wait,
         z=played.z,
         left_out=1 - len(kept) / len(active),
@@ -230,7 +302,7 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
             continue
         (slope, _), covariance = np.polyfit(busy, ratios, 1, w=weights, cov=True)
         t = slope / max(1e-9, covariance[0, 0] ** 0.5)
-        if t > SHARED_T and slope * fmean(busy) > SHARED:
+        if t > SHARED_T and slope * np.std(busy) > SHARED:
             raise UnfitError(
                 "shared_device",
                 f"executions take longer while {name} works (t {t:.0f}): they share a device, and what one of "
@@ -311,16 +383,18 @@ def _match(
     services: tuple[Service, Service, Service],
     dispersion: tuple[float, float],
     threshold: float,
+    *,
+    refuse: bool,
 ) -> tuple[float, Played]:
     """Return the burst with which requests wait, and fill batches, as was measured; and what comes with it.
 
-    Raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
+    With `refuse`, raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
     """
     service, slow, fast = services
     wait = total(steps).queue_seconds / total(steps).requests
     played = alone = play(setting, steps, service, 1.0)
     # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
-    if played.z < -LARGE_Z and wait < 0.75 * played.wait - 0.001 * threshold:
+    if refuse and played.z < -LARGE_Z and wait < 0.75 * played.wait - 0.001 * threshold:
         least = play(setting, steps, fast, 1.0)
         if least.z < -LARGE_Z:
             raise UnfitError(
@@ -329,10 +403,8 @@ def _match(
                 f"more if they came independently (z {least.z:.1f}): clients wait for answers before they send "
                 "more, or are paced, so that the number of clients, not a rate, breaks the objective",
             )
-    # While instances are always busy the queue grows, and the wait depends on when that began.
-    busy = total(steps).busy_seconds / total(steps).seconds / setting.instances
     waits_longer = played.z > LARGE_Z and wait - played.wait > 0.01 * threshold
-    if busy > 0.95 or not (waits_longer or played.z_batch > LARGE_Z):
+    if not (waits_longer or played.z_batch > LARGE_Z):
         return 1.0, played
     index, error = dispersion
     low, high, most = 1.0, 1.0, index + 2 * error
@@ -353,7 +425,7 @@ def _match(
     # Are the counts likelier with these bursts than without?
     if index * (1 - 1 / burst) <= math.log(burst):
         burst, played = 1.0, alone
-    if played.z > LARGE_Z and wait - played.wait > 0.1 * threshold:
+    if refuse and played.z > LARGE_Z and wait - played.wait > 0.1 * threshold:
         longest = play(setting, steps, slow, burst)
         if longest.z > LARGE_Z:
             idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"

@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from pydantic import TypeAdapter, ValidationError
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_exporter.common.moments import utc_text
+from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Play, Range, apply
-from triton_slo.advise.fit import LARGE_Z, Fit, play
+from triton_slo.advise.fit import LARGE_Z, Fit, Overload, play
 from triton_slo.advise.measured import Configuration, Measured, total
 from triton_slo.amounts import digits, ratio
+from triton_slo.problem_words import count
 
 _WIDTH = 80
-_FAR = 3.0
-"""A measured wait so many times the modelled one, or the other way round, is called unfit, whatever chance allows."""
 ENOUGH = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
@@ -45,23 +44,25 @@ def text(advice: Advice) -> str:
     if promise.good is not None:
         met = "held" if promise.holds else "was broken"
         lines += row("now", f"the objective {met}: {ratio(promise.good)} did")
+    if advice.overload is not None and advice.configuration is not None:
+        lines += row("overload", _overload(advice.overload, advice.configuration.instances))
     if advice.unknown:
         lines += row("UNKNOWN", f"{advice.text} ({advice.unknown})")
     if fit is None:
         return "\n".join(lines)
     on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
-    lines += row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
+    if not advice.is_overloaded:
+        lines += row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
     if advice.breaks is not None and advice.headroom is not None:
-        lines += row(
-            "breaks", f"{_at(advice.breaks)}; headroom {_span(advice.headroom, ' times this traffic')}"
-        )
+        room = f"; headroom {_span(advice.headroom, ' times this traffic')}"
+        lines += row("breaks", _at(advice.breaks) + ("" if advice.is_overloaded else room))
     lines += row("assumes", _assumes(fit))
     dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
-    lines += row(
-        "fit",
-        f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled "
-        f"(z {fit.z:.1f}), of {fit.executions:,.0f} executions{dropped}{_unfit(fit, promise.threshold)}",
-    )
+    if fit.wait or fit.modelled_wait:
+        told = f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled (z {fit.z:.1f})"
+        left = " outside of the overload" if advice.overload else ""
+        even = "; requests that come evenly break it later" if left and fit.z < -LARGE_Z else ""
+        lines += row("fit", f"{told}{left}, of {fit.executions:,.0f} executions{dropped}{even}")
     if advice.asked is not None:
         lines += row("asked", _change(advice.asked))
     if not advice.needs_change:
@@ -86,15 +87,15 @@ def row(word: str, told: str) -> list[str]:
     )
 
 
-def _unfit(fit: Fit, threshold: float) -> str:
-    """Return a warning where the measured wait is another than the modelled one, though it may be by chance."""
-    low, high = sorted((fit.wait, fit.modelled_wait))
-    if high <= _FAR * low or high - low <= 0.1 * threshold:
-        return ""
-    times = digits(high / max(low, 1e-6))
-    longer = f"wait {times} times as long as" if fit.wait == high else f"wait 1/{times} of what is"
-    queue = ", as a queue that grows does" if fit.wait == high and fit.utilization > 0.95 else ""
-    return f"; does not fit: requests {longer} modelled{queue}"
+def _overload(over: Overload, instances: int) -> str:
+    on = f" on each of {over.servers} servers" if over.servers > 1 else ""
+    answer = "answers" if instances * over.servers == 1 else "answer"
+    since = hour_text(over.since, over.until)
+    return (
+        f"{rate(over.rate)} requests/s {'come' if over.lasts else 'came'}, {count(instances, 'instance')}{on} {answer} at most "
+        f"{rate(over.capacity)}/s (executions of {measured_text(over.took)}): over capacity "
+        + (f"since {since}" if over.lasts else f"from {since} to {hour_text(over.until, over.until)}")
+    )
 
 
 def _at(breaks: Range) -> str:

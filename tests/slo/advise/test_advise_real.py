@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,12 +28,12 @@ THRESHOLD = 0.25
 """Long beside the pauses of a busy machine."""
 OBJECTIVES = "{name: answers, target: 85%, indicator: {kind: latency, threshold: 250ms}}\n"
 SECONDS = 25
-LIGHT = 10.0
+LIGHT, OVER = 10.0, 26.0
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A Triton with three equal models, and the Prometheus that watches it."""
+    """A Triton with four equal models, and the Prometheus that watches it."""
 
     triton: TritonServer
     prometheus: str
@@ -52,7 +53,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("advise")
     (folder / "objectives").mkdir()
     (folder / "objectives" / "o.yaml").write_text(OBJECTIVES)
-    for model in ("light", "below", "above"):
+    for model in ("light", "below", "above", "over"):
         Model(0.05).write(folder / "models", model)
     with (
         live_triton(folder / "models", folder) as server,
@@ -60,12 +61,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         history.serve("", folder / "p", scrape=exporter.url.removeprefix("http://")) as url,
         Prometheus(Access(url)) as client,
     ):
-        eventually(lambda: len(client.instant(f"{models.SCHEDULER_INFO}")) == 3, "not scraped")
+        eventually(lambda: len(client.instant(f"{models.SCHEDULER_INFO}")) == 4, "not scraped")
         yield Stack(server, url, folder)
 
 
 ROUNDS = 3
 """A machine that is short of processors for a while spoils a round; a wrong prediction spoils all of them."""
+
+
+def command(stack: Stack, model: str, seconds: int) -> list[str]:
+    """Return the command that advises on a model from so many seconds until now."""
+    words = ["advise", "--prometheus", stack.prometheus, "--objectives", str(stack.folder / "objectives")]
+    words += ["--model", model, "--scrape-interval", "1", "--last", f"{seconds}s"]
+    return [*words, "--at", str(int(time.time()))]
 
 
 def predicted(stack: Stack, capsys: pytest.CaptureFixture[str], sent: int) -> float:
@@ -74,9 +82,7 @@ def predicted(stack: Stack, capsys: pytest.CaptureFixture[str], sent: int) -> fl
         eventually(
             lambda: client.instant(f'{triton.EXEC_COUNT}{{model="light"}} >= {sent}'), "not all counted"
         )
-    words = ["advise", "--prometheus", stack.prometheus, "--objectives", str(stack.folder / "objectives")]
-    words += ["--model", "light", "--scrape-interval", "1", "--last", f"{SECONDS + 5}s"]
-    words += ["--at", str(int(time.time()))]
+    words = command(stack, "light", SECONDS + 5)
     assert 0 == main([*words, "--json", "--if", "instances=2"])
     [advice] = json.loads(capsys.readouterr().out)["advice"]
     assert 0 == main(words)
@@ -103,7 +109,13 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
         stack.send({"light": LIGHT})
         breaks = predicted(stack, capsys, number * len(plan(LIGHT, SECONDS, seed=3)))
         if breaks:
-            shares = stack.send({"below": 0.8 * breaks, "above": 1.25 * breaks})
+            shares = stack.send({"below": 0.8 * breaks, "above": 1.25 * breaks, "over": OVER})
+            assert 0 == main(command(stack, "over", SECONDS + 15))
+            told = " ".join(capsys.readouterr().out.split())
+            found = re.search(r"overload (\S+) requests/s c[ao]me, 1 instance answers at most (\S+)/s", told)
+            assert found, told
+            assert OVER == pytest.approx(float(found[1]), rel=0.15), told
+            assert 1 / 0.051 == pytest.approx(float(found[2]), rel=0.1), told
             seen.append((breaks, shares))
             if shares["below"] >= 0.85 > shares["above"]:
                 return

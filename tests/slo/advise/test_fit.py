@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
 from slo.advise.made import BATCHING, Made, paced, poisson, varying
 from slo.advise.workload import plan
-from triton_slo.advise.advice import advise
+from triton_slo.advise import report
+from triton_slo.advise.advice import Advice, advise
 from triton_slo.advise.fit import Fit, fit
 from triton_slo.advise.measured import Configuration, Measured, Promise, Step
 
@@ -87,6 +89,46 @@ def test_slow_changes_of_the_traffic_are_neither_bursts_nor_a_delay() -> None:
 def test_clients_that_wait_for_answers_are_no_rate(clients: int) -> None:
     """Refusal 1: a closed loop waits less than independent requests of the same rate would."""
     assert "paced_clients" == refusal(Made(varying(0.02)).closed_loop(clients, 0.01 * clients))
+
+
+LATE = Promise("answers", "latency", 0.99, 0.5)
+
+
+def overloaded(until: float) -> Advice:
+    """Advice on an instance that takes 82 ms: of 3 requests/s, and of 14 from 900 s to 1,110 s."""
+    times = [*poisson(3, 900), *(900 + at for at in poisson(14, 210)), *(1110 + at for at in poisson(3, 690))]
+    steps = [step for step in Made(varying(0.082)).steps(times) if step.at <= until]
+    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [LATE])
+    return advice
+
+
+@pytest.mark.parametrize(("until", "lasts"), [(1020, True), (1110, True), (1200, False), (1800, False)])
+def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> None:
+    """During it and after it: what came, what is answered, since when; and the break rate of before, not UNKNOWN."""
+    before, advice = overloaded(900), overloaded(until)
+
+    assert before.overload is None
+    assert advice.overload is not None
+    assert lasts == advice.overload.lasts
+    assert 14 == pytest.approx(advice.overload.rate, rel=0.05)
+    assert 1 / 0.082 == pytest.approx(advice.overload.capacity, rel=0.01)
+    assert 900 == pytest.approx(advice.overload.since, abs=20)
+    assert 0.082 == pytest.approx(advice.overload.took, rel=0.01)
+    assert "" == advice.unknown
+    assert before.breaks is not None
+    assert advice.breaks is not None
+    assert before.breaks.estimate == pytest.approx(advice.breaks.estimate, rel=0.05)
+    told = " ".join(report.text(advice).split())
+    span = "since 00:1[45] UTC" if lasts else "from 00:1[45] UTC to 00:19 UTC"
+    assert re.search(rf"1 instance answers at most 12.2/s \(executions of 82ms\): over capacity {span}", told)
+    assert ("headroom" in told) is not lasts
+    if lasts:
+        assert "change 1 instances=2 (now 1): breaks at about" in told
+
+
+def test_clients_that_wait_are_no_overload() -> None:
+    """Two hundred of them keep an instance busy all the time; the queue has grown to their number, and grows no more."""
+    assert "other_delay" == refusal(Made(varying(0.02)).closed_loop(200, 2))
 
 
 def test_paced_requests_are_no_rate() -> None:
@@ -296,6 +338,8 @@ def test_more_traffic_than_instances_can_take_is_no_delay_of_something_else() ->
     [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
 
     assert "" == advice.unknown
+    assert advice.overload is not None
+    assert (0, 55) == pytest.approx((advice.overload.since, advice.overload.rate), rel=0.05, abs=60)
     assert advice.breaks is not None
     assert advice.breaks.most is not None
     assert advice.breaks.most < 55
