@@ -107,10 +107,11 @@ and {state.MODEL_NOT_READY_SINCE}""",
         # it fires already, it is not resolved because the server dies, too. A first load may take long: ten minutes,
         # `for` included.
         expr=f"""\
-max by (cluster, model) (
+max by (cluster, model) ({state.MODEL_EXPECTED}) == 1
+and on (cluster, model) (
   {state.MODEL_EXPECTED} == 1 and on (cluster, job, instance) {state.SERVER_LIVE} == 1
   or
-  {state.MODEL_EXPECTED} == 1 and on (cluster, model) {names.ALERTS}{{alertname="TritonModelDownEverywhere", alertstate="firing"}}
+  {names.ALERTS}{{alertname="TritonModelDownEverywhere", alertstate="firing"}}
 )
 and on (cluster, model) (
   max by (cluster, model) (max_over_time({state.MODEL_READY}[1d])) == 1
