@@ -45,8 +45,6 @@ AT_ONCE = 650
 """Requests a second that the models searched at the same time could answer at most: more would keep two cores busy."""
 HELD, HELD_SECONDS = 0.9, 30
 """Share of the measured rate that is sent after a change, and for how long: what the objective bore before."""
-WARM_SECONDS = 3
-"""A model that was just loaded stops for half a second at its first requests, whatever was changed."""
 EVERY_SECONDS = 3
 REPLAY = bool(os.environ.get("ADVISE_REPLAY"))
 
@@ -320,8 +318,7 @@ def measure(folder: Path) -> dict[str, Any]:
         for group in groups(after):
             bore = {each: crossing(seen["now"][each.name], each.allowed)[0] for each in group}
             held = {each: HELD * rate for each, rate in bore.items() if rate < after[each].capacity}
-            sent(server.http_url, held, WARM_SECONDS, STEPS)
-            found_held = sent(server.http_url, held, HELD_SECONDS, STEPS + 1)
+            found_held = sent(server.http_url, held, HELD_SECONDS, STEPS)
             found = search(server.http_url, {each: after[each] for each in group})
             seen["held"] |= {each.name: step for each, step in found_held.items()}
             seen["then"] |= {each.name: steps for each, steps in found.items()}
