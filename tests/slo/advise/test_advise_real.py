@@ -113,10 +113,9 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
             assert 0 == main(command(stack, "over", SECONDS + 15))
             told = " ".join(capsys.readouterr().out.split())
             found = re.search(r"overload (\S+) requests/s c[ao]me, 1 instance answers at most (\S+)/s", told)
-            assert found, told
-            assert OVER == pytest.approx(float(found[1]), rel=0.15), told
-            assert 1 / 0.051 == pytest.approx(float(found[2]), rel=0.1), told
-            seen.append((breaks, shares))
-            if shares["below"] >= 0.85 > shares["above"]:
+            seen.append((breaks, shares, told))
+            if shares["below"] >= 0.85 > shares["above"] and found:
+                assert OVER == pytest.approx(float(found[1]), rel=0.15), told
+                assert 1 / 0.051 == pytest.approx(float(found[2]), rel=0.1), told
                 return
-    pytest.fail(f"predicted, and shares in time below and above it: {seen}")
+    pytest.fail(f"predicted, shares in time below and above it, and what was said of the overload: {seen}")
