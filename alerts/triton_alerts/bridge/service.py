@@ -169,7 +169,8 @@ class Escalator:
 
     def _due(self, incident: Incident, now: float) -> bool:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
-        nobody_since = max(incident.opened_at, incident.released_at or 0.0)
+        again = incident.source_facts.again or 0.0
+        nobody_since = max(incident.opened_at, incident.released_at or 0.0, again)
         return (
             waits
             and incident.severity == "critical"

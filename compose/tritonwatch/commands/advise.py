@@ -142,6 +142,13 @@ def _measured(
     objectives = _objectives(args)
     # A step of some scrapes holds enough of them, and an hour enough steps.
     step = math.ceil(max(2 * args.scrape_interval, min(15.0, args.last / 60)))
+    if args.last < 2 * step:
+        raise ProblemsError(
+            Problem(
+                "--last",
+                f"is too short: it holds two steps of {in_words(step)}, {in_words(2 * step)}, at least",
+            )
+        )
     end = float(int(time.time() if args.at is None else args.at))
     start = end - args.last // step * step
     with access.connect(args) as prometheus:

@@ -345,16 +345,19 @@ def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() 
 
 
 def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge) -> None:
-    """A page that was over stayed red for 11 minutes, and was edited every minute for an hour."""
+    """A page that was over stayed red for 11 minutes, and was edited every minute for an hour; nor is it escalated."""
     enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(over="now within the target")})
-    bridge.fire(QUEUE)
+    escalate = Escalator(bridge.store, Escalation(300), lambda _: CHANNEL, lambda: None)
+    bridge.fire(QUEUE, QUEUE | {"tier": "page_slow", "urgency": "2"})
     for _ in range(10):
         enrich(bridge.clock())
+        escalate(bridge.clock())
         bridge.send()
         bridge.clock.now += 61
     enrich.close()
     (root,) = bridge.workspace.roots()
 
+    assert bridge.incident().escalated_at is None
     assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · since ")
     assert "> · page, over · " in root.text
     assert len(root.edited_at) <= 1

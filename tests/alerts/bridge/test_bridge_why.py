@@ -383,15 +383,20 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         "severity": "critical",
         "tier": "page_slow",
     }
-    back, ended = (
-        about(now, **labels, model=model, alertname=Errors.burn_alert) for model in ("ranker", "embed")
+    back, ended, silent = (
+        about(now, **labels, model=model, alertname=Errors.burn_alert)
+        for model in ("ranker", "embed", "solo")
     )
     series = [
         each
-        for model, second in (("ranker", (-90, 900)), ("embed", (-660, -360)))
+        for model, second, last in (
+            ("ranker", (-90, 900), 300),
+            ("embed", (-660, -360), 300),
+            ("solo", (-400, -180), -110),
+        )
         for each in recorded_group(
             group_labels("errors", model),
-            times,
+            [at for at in times if at - now <= last],
             target=0.99,
             since=times[0],
             events=(failing(second), 8.0),
@@ -404,9 +409,14 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         known = over.and_newer(ask(back.model_copy(update={"evidence": over})))
         of_then = Evidence(at=now - 60, over="", again=now - 660)
         end = ask(ended.model_copy(update={"evidence": of_then}))
+        unseen = ask(silent.model_copy(update={"evidence": over}))
     back = back.model_copy(update={"evidence": Evidence.of(known, now)})
     raised = Event(at=now, kind="raised", severity="critical", count=1, alerts=(Errors.burn_alert,))
 
+    assert (over.over, None) == (
+        unseen.over,
+        unseen.again,
+    )  # its exporter is silent: nothing says that it is back
     assert known.again is not None
     assert now - 105 < known.again < now - 75
     words = "ranker: [0-9.]+ % of requests fail [(][0-9]+ of 2,400 in 5 min[)], target 1 %"

@@ -360,9 +360,12 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
     counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
     seconds = min(age, _NOW_SECONDS)
-    if counted and target is not None:
+    if target is not None and not indicator.counts_time:
         calm = _failed(prometheus, where, _CALM_SECONDS)
-        if calm and _is_calm(calm, counted, error_budget(target), was_over=was_over):
+        if was_over and incident.open and not (calm and calm[0] > error_budget(target) * calm[1]):
+            # What is over is so until requests fail again: also while nobody asks, or its exporter is silent.
+            return SourceFacts(over=incident.source_facts.over)
+        if calm and counted and _is_calm(calm, counted, error_budget(target), was_over=was_over):
             counted, seconds = calm, _CALM_SECONDS
     failed, total = counted or (0, 0)
     # That nobody asks does not mean that it is over.
