@@ -345,18 +345,12 @@ class Incident(BaseModel, frozen=True):
         if self.evidence is None or self.evidence.prometheus_silent_since is not None:
             return False
         return all(
-            (facts.over and self._tells_of_lead(member))
+            (facts.over and identity(member.labels) == identity(self.lead.labels))
             or (member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0)
             or member.labels.get(SLO) in (facts.calm or ())
             for member in self.firing
             if member.severity == SEVERITIES[0]
         )
-
-    def _tells_of_lead(self, member: Member) -> bool:
-        """Whether an alert is what leads, or another tier of the same objective of the same model."""
-        lead = self.lead
-        same = all(member.labels.get(name) == lead.labels.get(name) for name in (SLO, *GROUPING))
-        return member is lead or (SLO in lead.labels and same)
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:
