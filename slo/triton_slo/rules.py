@@ -31,6 +31,8 @@ _COPIED = "6h"
 """Longer windows than this read the copy."""
 KEEP_PAGING = "6m"
 """Bursts every few minutes are one page: the short window is empty between them."""
+_KEEP_PAGING_NOT_READY = "12m"
+"""Longer than any page that it holds back, whose short window is full of the outage for five minutes more."""
 KEEP_TICKET = "1h"
 SLACK = 0.5
 """Prometheus can extrapolate 5 failures to 4.9."""
@@ -66,7 +68,13 @@ def condition(plan: Plan, tier: Tier) -> Condition:
     keep = KEEP_PAGING if page else KEEP_TICKET
     if plan.objective.indicator.counts_time:
         if page:
-            return Condition((tier.short,), factor, most_servers_now=True, for_="1m", keep_firing_for=keep)
+            return Condition(
+                (tier.short,),
+                factor,
+                most_servers_now=True,
+                for_="1m",
+                keep_firing_for=_KEEP_PAGING_NOT_READY,
+            )
         not_ready = plan.clock.real(NOT_READY_OF_A_TICKET)
         return Condition((tier.long, tier.short), factor, not_ready, keep_firing_for=keep)
     # At the very pace that the target allows, chance alone exceeds it half of the time.

@@ -11,11 +11,11 @@ import yaml
 
 from alerts.test_alertmanager_config import meets
 from support.promtool import evaluated, rule_file
-from support.tools import ROOT, promtools
+from support.tools import ROOT, newest, promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_alerts.inhibitions import INHIBITIONS
-from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue import EXPORTER_JOB, probe, state
 from triton_exporter.catalogue.external import stack
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
@@ -47,14 +47,15 @@ def not_ready_since(name: str, seconds: str) -> dict[str, str]:
     return {f"{state.MODEL_NOT_READY_SINCE}{{{labels}}}": seconds}
 
 
-READINESS = "objectives/readiness.yaml"
+READINESS = (ROOT / "slo/objectives/readiness.yaml").read_text()
+PROBE = "{name: probe, target: 99%, window: 30d, indicator: probe}"
 
 
 @cache
-def _rules(objective: str) -> str:
-    """Return the rules of the catalogue and of an objective, without texts, which promtool expands slowly."""
-    objectives = read([(objective, (ROOT / "slo" / objective).read_text())]).objectives if objective else ()
-    files = [
+def _rules(*texts: str) -> str:
+    """Return the rules of the catalogue and of objectives, without texts, which promtool expands slowly."""
+    objectives = read([(f"{number}.yaml", text) for number, text in enumerate(texts)]).objectives
+    written = [
         artifact
         for artifact in (*artifacts((), Options()), *slo_artifacts(objectives, Options()))
         if artifact.part == "rules" and artifact.name.startswith(("triton-", "slo-"))
@@ -64,17 +65,17 @@ def _rules(objective: str) -> str:
             group["name"]: [
                 {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
             ]
-            for file in files
+            for file in written
             for group in yaml.safe_load(file.text)["groups"]
         }
     )
 
 
-def fired(folder: Path, series: Mapping[str, str], objective: str = "") -> Mapping[str, set[str]]:
-    """Severity -> the names of the alerts of the catalogue, and of an objective, that fire at any minute of forty."""
+def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
+    """Severity -> the names of the alerts of the catalogue that fire at any minute of forty."""
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
-    answers = evaluated(promtools()[-1], folder, _rules(objective), series, asked, interval=15, evaluation=60)
+    answers = evaluated(promtools()[-1], folder, _rules(), series, asked, interval=15, evaluation=60)
     alerts_by_severity: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
         alerts_by_severity.setdefault(labels["severity"], set()).add(labels["alertname"])
@@ -140,10 +141,12 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
     assert {"TritonMostServersDown"} == firing["critical"]
 
 
-def sent_pages(tool: Path, folder: Path, series: Mapping[str, str]) -> set[str]:
-    """Return the pages that fire at any half minute of twenty minutes, and that no inhibition holds back then."""
-    asked = [('ALERTS{alertstate="firing"}', 30.0 * step) for step in range(2, 40)]
-    answers = evaluated(tool, folder, _rules(READINESS), series, asked, interval=15, evaluation=30)
+def sent_pages(
+    tool: Path, folder: Path, series: Mapping[str, str], minutes: int, *objectives: str
+) -> dict[str, list[float]]:
+    """Return the minutes at which each page fires and no inhibition holds it back, to half a minute."""
+    asked = [('ALERTS{alertstate="firing"}', 30.0 * step) for step in range(2, 2 * minutes)]
+    answers = evaluated(tool, folder, _rules(*objectives), series, asked, interval=15, evaluation=30)
 
     def is_held(alert: Mapping[str, str], firing: Iterable[Mapping[str, str]]) -> bool:
         return any(
@@ -154,13 +157,13 @@ def sent_pages(tool: Path, folder: Path, series: Mapping[str, str]) -> set[str]:
             for other in firing
         )
 
-    moments = [[labels for labels, _ in answer] for answer in answers]
-    return {
-        alert["alertname"]
-        for firing in moments
-        for alert in firing
-        if alert["severity"] == "critical" and not is_held(alert, firing)
-    }
+    pages: dict[str, list[float]] = {}
+    for (_, at), answer in zip(asked, answers, strict=True):
+        firing = [labels for labels, _ in answer]
+        for alert in firing:
+            if alert["severity"] == "critical" and not is_held(alert, firing):
+                pages.setdefault(alert["alertname"], []).append(at / 60)
+    return pages
 
 
 def after_an_outage(up: str, then: str, *, ready: str = "", not_ready: str = "") -> dict[str, str]:
@@ -196,7 +199,40 @@ def test_an_outage_that_is_over_does_not_page_again(
     tool: Path, then: Mapping[str, str], pages: set[str], tmp_path: Path
 ) -> None:
     """Its burn alert fires on for minutes. It was sent when the exporter died in them."""
-    assert {"TritonMostServersDown", *pages} == sent_pages(tool, tmp_path, then | OTHERS)
+    assert {"TritonMostServersDown", *pages} == set(sent_pages(tool, tmp_path, then | OTHERS, 20, READINESS))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", newest(promtools()), ids=str)
+@pytest.mark.parametrize("live", ["0", "1"], ids=["the server is down", "the model is not ready"])
+@pytest.mark.parametrize("minutes", [3, 8, 30])
+def test_no_page_begins_after_an_outage(tool: Path, minutes: int, live: str, tmp_path: Path) -> None:
+    """Its probes fail until a minute after it. What burns the budget then is held by what burned it before."""
+    begin, down = 40, 4 * minutes
+    labels = f'instance="gpu-1:9095", job="{EXPORTER_JOB}"'
+    of_model = f'{labels}, model="ranker", version="1"'
+
+    def values(good: str, bad: str) -> str:
+        return f"{good}x{4 * begin - 1} {bad}x{down - 1} {good}x100"
+
+    ready, state_then = values("1", "0"), "unknown" if live == "0" else "unavailable"
+    series = server("gpu-1", live=values("1", live), ready=ready) | {
+        f'{state.MODEL_EXPECTED}{{{labels}, model="ranker"}}': values("1", "1"),
+        f'{state.MODEL_STATE}{{{of_model}, state="ready"}}': ready,
+        f'{state.MODEL_STATE}{{{of_model}, state="{state_then}"}}': values("0", "1"),
+        f'{probe.REQUESTS}{{{of_model}, result="success"}}': f"0+1x{4 * begin} {4 * begin}+0x{down + 3} "
+        f"{4 * begin}+1x100",
+        f'{probe.REQUESTS}{{{of_model}, result="error"}}': f"0x{4 * begin} 1+1x{down + 3} {down + 4}x100",
+        f"{stack.UP}{{{labels}}}": values("1", "1"),
+    }
+
+    pages = sent_pages(tool, tmp_path, series, begin + minutes + 20, READINESS, PROBE)
+
+    assert pages
+    over = begin + minutes
+    for name, at in pages.items():
+        assert at[0] <= over and at[-1] <= over + 15, (name, at)
+        assert at == [at[0] + step / 2 for step in range(len(at))], (name, at)
 
 
 def test_the_pages_are_these() -> None:
