@@ -21,7 +21,7 @@ from triton_slo.amounts import LEAST_RECORDED
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import Flags, History, Matrix
 from triton_slo.objective.exclusion import Span
-from triton_slo.objective.model import Objective, Tier, period_at
+from triton_slo.objective.model import Objective, period_at
 from triton_slo.plan import Plan
 
 Severity = Literal["page", "ticket"]
@@ -77,10 +77,11 @@ class Replayed:
         quiet = self._excluded_steps(history)
         begin = data_from(history)
         tiers = sorted(rules.tiers(self.plan), key=lambda tier: rules.urgency(self.plan, tier))
+        asked = [(tier, rules.condition(self.plan, tier)) for tier in tiers]
         for key, series in zip(history.keys, self._series(history), strict=True):
             inhibited: Flags = np.zeros(len(history.times), dtype=bool)
-            for tier in tiers:
-                firing = self._firing(series, tier)
+            for tier, condition in asked:
+                firing = self._firing(series, condition)
                 if firing is None:
                     continue
                 firing &= ~quiet
@@ -121,20 +122,23 @@ class Replayed:
             inside |= (history.times > low) & (history.times - history.step < high)
         return inside
 
-    def _firing(self, series: _Series, tier: Tier) -> Flags | None:
-        """Return for each step whether a tier's alert fires; None where it never does."""
-        asked, clock = rules.condition(self.plan, tier), self.plan.clock
+    def _firing(self, series: _Series, asked: rules.Condition) -> Flags | None:
+        """Return for each step whether an alert fires; None where it never does."""
+        clock = self.plan.clock
         longest, *others = map(clock.real, asked.windows)
+        excess = series.excess(asked.factor)
         burning: Flags = np.ones(series.bad.shape, dtype=bool)
         for window in reversed(others):  # a short window seldom burns
-            burning &= series.burns(window, asked.factor)
+            burning &= series.burns(excess, window)
         if not burning.any():
             return None
-        burning &= series.burns(longest, asked.factor, asked.z) & (series.failures(longest) > asked.failures)
+        burning &= series.burns(excess, longest, asked.z) & (series.failures(longest) > asked.failures)
         if asked.most_servers_now:
             burning &= series.mostly_failing()
         if asked.beyond_stated_error:
-            burning &= ~series.within_error(longest, asked.factor)
+            burning &= ~series.within_error(excess, longest)
+        if not burning.any():
+            return None
         if asked.for_:
             pending = series.steps(clock.real(asked.for_, 1)) + 1
             burning = last(running(burning), pending) >= pending
@@ -156,28 +160,31 @@ class _Series:
     def failures(self, seconds: float) -> Matrix:
         return last(self._bad, self.steps(seconds))
 
-    def burns(self, seconds: float, factor: float, z: float = 0.0) -> Flags:
+    def excess(self, factor: float) -> Matrix:
+        """Return running sums of what failed beyond this many times what the budget allows."""
+        return self._bad - factor * self._budget * self._total
+
+    def burns(self, excess: Matrix, seconds: float, z: float = 0.0) -> Flags:
         """Return where a window burns the budget so fast, by more than chance explains."""
-        bad, total = self.failures(seconds), last(self._total, self.steps(seconds))
-        some = total > _NOTHING
+        steps = self.steps(seconds)
+        beyond = last(excess, steps)
         if z:
-            bad -= z * np.sqrt(self._budget * np.where(some, total, 0.0))
-        burning: Flags = (bad > factor * self._budget * total) & some
+            beyond -= z * np.sqrt(self._budget * np.maximum(last(self._total, steps), 0.0))
+        burning: Flags = beyond > _NOTHING
         return burning
 
     def mostly_failing(self) -> Flags:
         failing: Flags = np.nan_to_num(self.bad) > 0.5 * np.nan_to_num(self.total)
         return failing
 
-    def within_error(self, seconds: float, factor: float) -> Flags:
+    def within_error(self, excess: Matrix, seconds: float) -> Flags:
         """Return where the share burns so fast only if the estimate is not wrong by its stated error."""
         if self._error is None:
             return np.zeros(self.bad.shape, dtype=bool)
         steps = self.steps(seconds)
         times = last(running(~np.isnan(self._error)), steps)
         error = last(running(self._error), steps) / np.maximum(times, 1)
-        bad, total = self.failures(seconds), last(self._total, self.steps(seconds))
-        within: Flags = (bad - error * total <= factor * self._budget * total) & (times > 0)
+        within: Flags = (last(excess, steps) <= error * last(self._total, steps)) & (times > 0)
         return within
 
     def budget_left(self, columns: Sequence[int], passed_seconds: Sequence[float]) -> Matrix:
@@ -199,7 +206,7 @@ def data_from(history: History) -> float:
 def running(values: Matrix | Flags) -> Matrix:
     """Return sums from the start, with a zero before; unknown adds nothing."""
     sums = np.zeros(len(values) + 1)
-    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, out=sums[1:])
+    np.nancumsum(values, out=sums[1:])
     return sums
 
 

@@ -191,5 +191,5 @@ def backtest(
 
 def _unknown_share(history: History) -> float:
     known = ~np.isnan(history.total)
-    there = np.logical_or.accumulate(known, axis=1)
-    return float(1 - known.sum() / there.sum()) if there.any() else 1.0
+    steps = (known.shape[1] - known.argmax(axis=1))[known.any(axis=1)].sum()
+    return float(1 - known.sum() / steps) if steps else 1.0
