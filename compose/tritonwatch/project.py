@@ -53,7 +53,14 @@ def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFil
     found = next((folder / FILE for folder in above if (folder / FILE).is_file()), None)
     if not named and found is None:
         return OptionsFile(FILE, {})
-    return read_file(Path(named or found or FILE), known_keys())
+    every = [(model.section, option) for model in _classes() for option in model.options().values()]
+    form = {option.key: option.form.metavar for _, option in reversed(every)}
+    renamed = {
+        f"{section}{option.name}": f"{option.key.removesuffix('.url')}: {form[option.key]}"
+        for own, option in every
+        for section in ("", f"{own}.")
+    }
+    return read_file(Path(named or found or FILE), known_keys(), renamed=renamed)
 
 
 def known_keys() -> set[str]:

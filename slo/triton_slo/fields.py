@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from triton_exporter.common.duration import parse_seconds
-from triton_slo import name_regex, problem_words
+from triton_slo import problem_words
 
 _MICROSECOND = 1e-6
 _MIN_PERCENTAGE = 50
@@ -119,8 +119,13 @@ _NOT_IN_PROMETHEUS = (
     (r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", "no look-around and no back-references"),
     (r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", "no atomic groups (?>...) and no possessive a++"),
     (r"\\[ZuN]|\(\?#", r"no \Z, \u, \N{...} and no comments"),
+    (r"\{\d*,?(?:\d{5,}|[2-9]\d{3}|1(?!000)\d{3})", "no repetition over 1000"),
     (r"\(\?[a-zA-Z-]*[aLux]", "no flags but i, m and s"),
 )
+
+
+_AS_PROMETHEUS = re.ASCII
+"""What \\w, \\d and \\s stand for in RE2."""
 
 
 def _regex(value: str) -> str:
@@ -133,7 +138,9 @@ def _regex(value: str) -> str:
         if re.search(pattern, outside):
             raise ValueError(f"Prometheus (RE2) has {lacks}")
     try:
-        name_regex.check(value)
+        re.compile(value, _AS_PROMETHEUS)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}; write for example bert-.*") from None
     return value
@@ -189,7 +196,7 @@ class Choice(Value):
         """Return whether a name is among the chosen."""
         if self.names is not None:
             return name in self.names
-        return self.regex is None or name_regex.matches(self.regex, name)
+        return self.regex is None or bool(re.fullmatch(self.regex, name, _AS_PROMETHEUS))
 
     def __str__(self) -> str:
         return ", ".join(self.names) if self.names is not None else self.regex or "all"

@@ -89,6 +89,7 @@ def test_every_mistake_in_the_file_has_its_line(folder: Path, capsys: pytest.Cap
     (folder / "tritonwatch.yaml").write_text(
         "prometheus: {url: http://127.0.0.1:1, timout: 5s}\nobjectives: objectives\nout: generated\n"
         "scrape_interval: soon\nreceivers:\n  page-to: [x]\ntritons: [nowhere]\n"
+        "bridge: {exporter: http://localhost:9401}\ndata: x\n"
     )
 
     assert 1 == main(["generate"])
@@ -98,6 +99,8 @@ def test_every_mistake_in_the_file_has_its_line(folder: Path, capsys: pytest.Cap
         (
             "1: prometheus.timout: is not an option (fix: did you mean prometheus.timeout or prometheus.url?)",
             "6: receivers.page-to: is not an option (fix: did you mean receivers.page_to or receivers.ticket_to?)",
+            "8: bridge.exporter: is not an option (fix: write it as tritons: EXPORTER=TRITON)",
+            "9: data: is not an option (fix: write it as bridge.data: DIR)",
             "4: scrape_interval: 'soon' is not a duration such as 100ms",
             "7: tritons: 'nowhere' is not EXPORTER=TRITON",
         ),

@@ -410,10 +410,13 @@ def _problems(option: Option, detail: Any, raw: object, place: str) -> Iterable[
     return [Problem(place, str(reason), *fix or [f"write it as {option.form.metavar}"])]
 
 
-def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsFile:
+def read_file(
+    file: Path, known: Collection[str], section: str = "", renamed: Mapping[str, str] | None = None
+) -> OptionsFile:
     """Return the options in a YAML file by key (`section.name`), which must be one of the known ones.
 
-    With `section`, the file is this section alone, and has its keys without the name of the section.
+    With `section`, the file is this section alone, and has its keys without the name of the section. `renamed` has how
+    to write options whose key is not their name.
     """
     import yaml  # here, because most help needs no file
 
@@ -453,15 +456,19 @@ def read_file(file: Path, known: Collection[str], section: str = "") -> OptionsF
     }
     no_value = "has no value", "write one, in quotes if it begins with #, or leave the key out"
     problems = [
-        Problem(places[key], *no_value) if key in known else _unknown(places[key], key, known)
+        Problem(places[key], *no_value)
+        if key in known
+        else _unknown(places[key], key, known, (renamed or {}).get(key))
         for key, value in values.items()
         if value is None or key not in known
     ]
     return OptionsFile(file, given, problems)
 
 
-def _unknown(place: str, key: str, known: Collection[str]) -> Problem:
+def _unknown(place: str, key: str, known: Collection[str], renamed: str | None) -> Problem:
     """Return the problem of a key that no option has, with the nearest one, or all of its section."""
+    if renamed:
+        return Problem(place, "is not an option", f"write it as {renamed}")
     section = key.partition(".")[0] + "." if "." in key else ""
     near = nearest(key, known) or nearest(key.partition(".")[2] or key, known)
     listed = sorted(each for each in known if each.startswith(section)) if section else sorted(known)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import yaml
 
 from support.promtool import evaluated, promtool, rule_file
 from support.tools import promtools
-from triton_slo import name_regex
 from triton_slo.fields import Choice
 from triton_slo.promql import for_metricsql, quote
 
@@ -45,7 +42,6 @@ ONLY_PYTHON = {
     "(?x)a b": "no flags but i, m and s",
     "a(?#comment)": "no comments",
     "a{1001}": "no repetition over 1000",
-    "(?:a{2,100}b|c){11}": "no repetition over 1000",
     "a{1001,}": "no repetition over 1000",
 }
 
@@ -79,15 +75,10 @@ def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -
     assert [True] * len(ONLY_PYTHON) == [refused(regex) for regex in ONLY_PYTHON]
 
 
-@pytest.mark.parametrize("regex", ["(" * 1900, "(?:" * 300 + "a" + ")+" * 300])
-def test_an_expression_that_nests_too_deeply_is_refused(regex: str) -> None:
-    """Python could neither read it nor match it."""
+def test_an_expression_that_nests_too_deeply_is_refused() -> None:
+    """Python could not read it."""
     with pytest.raises(ValueError, match="nested too deeply"):
-        Choice.model_validate({"regex": regex})
-
-
-ENDLESS = r"(?:(?:a+)+){28}!?\b\B"
-"""Python's `re` would try it on a name of 40 characters for longer than anybody waits."""
+        Choice.model_validate({"regex": "(" * 1900})
 
 
 @pytest.mark.real
@@ -95,7 +86,6 @@ def test_names_are_chosen_as_prometheus_chooses_them(tmp_path: Path) -> None:
     """A real rule engine selects the same series with each expression."""
     regexes = (
         *SAME,
-        ENDLESS,
         "(?i)[^a-c]x|B.T",
         r"(?:v\d{1,3}|x\.y)*-?[\w.]+",
         r"\bbert\b.*",
@@ -110,35 +100,9 @@ def test_names_are_chosen_as_prometheus_chooses_them(tmp_path: Path) -> None:
 
     for regex, answer in zip(regexes, answers, strict=True):
         expected = {labels["model"] for labels, _ in answer}
-        assert expected == {name for name in chosen if name_regex.matches(regex, name)}, regex
-
-
-@pytest.mark.parametrize(
-    "regex",
-    [
-        ENDLESS,
-        *(
-            pytest.param(regex, marks=pytest.mark.thorough)
-            for regex in ("(?:a|a)*b", "a?" * 200 + "a" * 200 + "b", ".*" * 12 + "x", "((((a*)*)*)*)*b")
-        ),
-    ],
-)
-def test_every_expression_ends(regex: str, tmp_path: Path) -> None:
-    """In check, which looks whether a listed name is one of the objective's models."""
-    name = "a" * 200
-    objective = {"name": "some", "target": "99%", "indicator": "errors", "models": {"regex": regex}}
-    (tmp_path / "o.yaml").write_text(
-        yaml.safe_dump(objective | {"overrides": [{"models": [name], "target": "98%"}]})
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-m", "tritonwatch", "check", tmp_path / "o.yaml"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "overrides" in done.stderr  # the name is outside of the objective's models
-    assert not Choice.model_validate({"regex": regex}).includes(name)
+        assert expected == {name for name in chosen if Choice.model_construct(regex=regex).includes(name)}, (
+            regex
+        )
 
 
 @pytest.mark.parametrize(
