@@ -50,7 +50,7 @@ def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], li
     question = _question(args)
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
-        rows = read_status(prometheus, question.at)
+        rows = read_status(prometheus, question.at, args.time_scale)
         judgements = judge_release(prometheus, question, rows, time.time())
     not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at

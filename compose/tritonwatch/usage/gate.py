@@ -7,13 +7,13 @@ import argparse
 from triton_exporter.common.options import adder
 from triton_slo.sources import CAVEATS
 from tritonwatch.parser import declare
-from tritonwatch.project import Recorded
+from tritonwatch.project import Standing
 from tritonwatch.usage.arguments import add_at, add_group_filter, seconds
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
 
-OPTIONS = Recorded
+OPTIONS = Standing
 EXIT_CODES = {
     0: "promote",
     1: "cannot tell: there is no data, rules are not loaded, or Prometheus did not respond",

@@ -117,6 +117,17 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             for name, labels, points in recorded("by-server", "1", 0.9)
         ],
         *recorded("spent", "1", -0.2),
+        *recorded("young", "1", 0.8),
+        *recorded_group(
+            group_labels("new", "young"),
+            LATELY,
+            target=0.99,
+            burn=0.5,
+            left=0.8,
+            seen=True,
+            since=END - 3600,
+            days=30.0,
+        ),
         *recorded_group(
             group_labels("readiness", "two-versions", ""), LATELY, target=0.999, left=0.9, seen=True
         ),
@@ -191,6 +202,18 @@ def test_each_state_has_its_verdict_and_reason(
     assert code == gate(prometheus, "--model", model)
     output = capsys.readouterr()
     assert printed in output.out + output.err
+
+
+@pytest.mark.real
+def test_the_history_is_measured_in_the_time_of_the_rules(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An hour is a whole period where a month is 43 minutes."""
+    assert PROMOTE == gate(prometheus, "--objective", "new")
+    assert "budget left: not known yet" in capsys.readouterr().out
+
+    assert PROMOTE == gate(prometheus, "--objective", "new", "--time-scale", "1/1000")
+    assert "budget left: 80.0%, current burn rate" in capsys.readouterr().out
 
 
 @pytest.mark.real
