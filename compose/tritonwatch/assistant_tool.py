@@ -19,6 +19,7 @@ from triton_slo import gate
 from tritonwatch import access
 from tritonwatch.parser import Parser
 from tritonwatch.project import PrometheusAccess, fill
+from tritonwatch.usage import VERBS
 
 STALE_SECONDS = 300.0
 """Older data do not show the present: `gate` returns `hold` from the same age on."""
@@ -102,7 +103,7 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
         **{option: getattr(given, argument, None) for option, argument in tool.fixed.items()},
     }
     parser = _QuestionParser(prog=tool.name)
-    usage = importlib.import_module(f"tritonwatch.usage.{tool.name}")
+    usage = VERBS[tool.name]
     usage.configure(parser)
     args = parser.parse_args(
         [
@@ -116,5 +117,6 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
         for option in PrometheusAccess.options():
             if option in given:
                 setattr(args, option, getattr(given, option))
-    fill(args, usage.OPTIONS)
+    assert usage.options is not None
+    fill(args, usage.options)
     return args

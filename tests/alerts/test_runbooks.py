@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from triton_exporter.lifecycle.views import report
 from triton_exporter.snapshot import IndexEntry, Snapshot
 from triton_slo import bridge_series, names
 from triton_slo.indicators import BURN_ALERTS
+from tritonwatch.usage import VERBS
 
 RUNBOOKS = ROOT / "alerts" / "runbooks"
 NAMES = (
@@ -93,7 +93,7 @@ def test_what_the_text_of_a_page_names_exists(page: Path) -> None:
 
     for verb, options in re.findall(r"\btritonwatch ([a-z]+)([^`\n|]*)", " ".join(spans)):
         parser = argparse.ArgumentParser()
-        importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
+        VERBS[verb].configure(parser)
         assert set(re.findall(r"--[a-z-]+", options)) <= parser._option_string_actions.keys()
 
 

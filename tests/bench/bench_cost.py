@@ -38,7 +38,7 @@ from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import backtest
 from triton_slo.objective.model import Objective
-from tritonwatch.cli import VERBS
+from tritonwatch.usage import VERBS
 
 WARM_SECONDS, SECONDS, SCRAPE_SECONDS = 100, 60, 10
 """An exporter is idle after a minute, and configurations of 1,000 models take half of one; then it is measured."""

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from support.tools import ROOT
-from tritonwatch.cli import VERBS, main
+from tritonwatch.cli import main
+from tritonwatch.usage import VERBS
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -30,7 +31,8 @@ def test_help_loads_nothing_that_only_the_work_of_a_verb_needs() -> None:
     """These take longer to load than everything that help needs; the sidecar image has only some of them."""
     program = """\
 import sys
-from tritonwatch.cli import VERBS, main
+from tritonwatch.cli import main
+from tritonwatch.usage import VERBS
 assert not any(main([verb, "--help"]) for verb in VERBS)
 work = {"numpy", "requests", "prometheus_api_client", "prometheus_client", "promql_parser", "grafanalib", "rich", "mcp"}
 print(sorted(work & set(sys.modules)), file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import re
 import subprocess
@@ -14,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tritonwatch.cli import VERBS, main
+from tritonwatch.cli import main
 from tritonwatch.parser import Parser
+from tritonwatch.usage import VERBS
 
 NOBODY = "http://127.0.0.1:1"
 SECRET = "xoxb-s3cret"
@@ -32,9 +32,9 @@ GIVEN = {
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield every parser of every verb, with the words that lead to it."""
-    for verb in VERBS:
+    for verb, usage in VERBS.items():
         parser = Parser(prog=verb)
-        importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
+        usage.configure(parser)
         yield from _below(verb, parser)
 
 

@@ -22,7 +22,7 @@ from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.commands.exporter import settings_of
-from tritonwatch.usage.exporter import configure
+from tritonwatch.usage import VERBS
 
 OVERLAYS = {"prometheus": "overlays/prometheus-operator", "victoria-metrics": "overlays/victoria-metrics"}
 
@@ -353,7 +353,7 @@ def test_a_triton_without_a_sidecar_gets_an_exporter_of_its_own(
     assert "instance" == of_pod["targetLabel"] == of_triton["targetLabel"]
     # What the options say, the exporter understands: as its command line reads them.
     parser = argparse.ArgumentParser()
-    configure(parser)
+    VERBS["exporter"].configure(parser)
     settings = settings_of(
         parser.parse_args(
             [

@@ -23,7 +23,7 @@ from tritonwatch.cli import main
 from tritonwatch.commands.exporter import settings_of
 from tritonwatch.local import alertmanager_command
 from tritonwatch.parser import Parser
-from tritonwatch.usage.exporter import configure
+from tritonwatch.usage import VERBS
 
 NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
@@ -176,7 +176,7 @@ def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path, monkeypatch: py
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         _edit(stack, "threshold: 1s", "threshold: 333ms")
         parser = Parser()
-        configure(parser)
+        VERBS["exporter"].configure(parser)
         given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
         for name, value in stack.variables("exporter").items():
             monkeypatch.setenv(name, value)

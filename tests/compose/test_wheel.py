@@ -20,7 +20,7 @@ from support.sleeper import write_sleeper
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
-from tritonwatch.cli import VERBS
+from tritonwatch.usage import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,8 @@ def test_every_verb_of_the_wheel_has_help(unpacked: Path) -> None:
     """No verb needs a file of the checkout."""
     listed = _run(unpacked, "--help").stdout
     done = _python(
-        unpacked, "from tritonwatch.cli import VERBS; sys.exit(sum(main([verb, '--help']) for verb in VERBS))"
+        unpacked,
+        "from tritonwatch.usage import VERBS; sys.exit(sum(main([verb, '--help']) for verb in VERBS))",
     )
 
     assert 0 == done.returncode, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import re
 import shutil
@@ -20,9 +19,9 @@ import yaml
 from docs.commands import Command, commands
 from support.stack.compose_policy import resolved
 from support.tools import ROOT
-from tritonwatch.cli import VERBS
 from tritonwatch.local import find_binary
 from tritonwatch.project import declare_project
+from tritonwatch.usage import VERBS
 
 SHELL_IS_RUN = ("docs/howto.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""
@@ -34,7 +33,7 @@ def _tritonwatch(words: tuple[str, ...]) -> None:
     assert verb in VERBS
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     declare_project(parser)
-    importlib.import_module(f"tritonwatch.usage.{verb}").configure(parser)
+    VERBS[verb].configure(parser)
     # Square brackets contain what may be omitted; it must exist all the same.
     parser.parse_args([word.strip("[]") for word in words[words.index(verb) + 1 :] if word != "..."])
 

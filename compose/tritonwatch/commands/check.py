@@ -39,7 +39,6 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.server_access import Access
 from tritonwatch import access, project
 from tritonwatch.arguments import text_or_problem, yaml_files
-from tritonwatch.usage.check import OPTIONS
 
 _HEARTBEAT_SECONDS = 600
 """Age at which the bridge's last Watchdog alert, which Alertmanager sends each minute, is too old."""
@@ -114,7 +113,7 @@ def _delivery(args: argparse.Namespace) -> Iterator[Problem]:
 
 
 def _unanswered(args: argparse.Namespace, name: str, error: Exception) -> Problem:
-    option, keys = OPTIONS.options()[name], args.project_file.given
+    option, keys = project.Checked.options()[name], args.project_file.given
     place = option.flag
     if name not in args.flags:
         given = keys.get(option.key) or keys.get(option.other)

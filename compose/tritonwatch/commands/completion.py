@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 
 import shtab
 
-from tritonwatch.cli import VERBS
 from tritonwatch.parser import Parser
+from tritonwatch.usage import VERBS
 
 _COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 """Name of a value in the help -> how a shell completes it."""
@@ -18,9 +17,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     whole = Parser(prog="tritonwatch")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB")
-    for name, summary in VERBS.items():
-        parser = verbs.add_parser(name, help=summary)
-        importlib.import_module(f"tritonwatch.usage.{name}").configure(parser)
+    for name, usage in VERBS.items():
+        parser = verbs.add_parser(name, help=usage.summary)
+        usage.configure(parser)
         for action in parser._actions:
             if action.metavar in _COMPLETED:
                 action.complete = _COMPLETED[str(action.metavar)]  # type: ignore[attr-defined]  # shtab's own

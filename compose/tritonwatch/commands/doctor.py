@@ -18,7 +18,7 @@ from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.snapshot import NO_API
 from triton_slo.problem_words import count
 from tritonwatch.project import load
-from tritonwatch.usage.init import Tritons
+from tritonwatch.usage import Tritons
 
 
 def run(args: argparse.Namespace) -> int:

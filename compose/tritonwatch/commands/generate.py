@@ -26,7 +26,7 @@ from triton_slo.problem_words import count
 from tritonwatch import access, output
 from tritonwatch.arguments import alert_settings, check_out, objective_texts, rule_options
 from tritonwatch.project import EXPORTER_PORT, Target, target
-from tritonwatch.usage.generate import PARTS
+from tritonwatch.usage import PARTS
 
 _DEFAULTS = Options()
 

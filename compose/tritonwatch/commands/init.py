@@ -25,7 +25,7 @@ from triton_slo.objective.propose import MeasurementSource, Timing, observed_mod
 from triton_slo.prometheus import Prometheus
 from tritonwatch import access, output
 from tritonwatch.project import EXPORTER_PORT, FILE, Files
-from tritonwatch.usage.init import Tritons
+from tritonwatch.usage import Tritons
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""

@@ -8,7 +8,7 @@ import sys
 
 from triton_exporter.app.settings import lacks_client
 from triton_exporter.common.problem import Problem, ProblemsError
-from tritonwatch.usage.web import DOCTOR_OPTIONS, Doctor
+from tritonwatch.usage import DOCTOR_OPTIONS, Doctor
 from tritonwatch.web.server import serve
 
 

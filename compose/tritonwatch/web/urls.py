@@ -6,17 +6,16 @@ words on pages and in JSON.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from triton_exporter.common.moments import parse_moment
 from triton_slo import links, names
 from triton_slo.group_status import GroupStatus
 from triton_slo.promql import regex_of
-from tritonwatch.usage.arguments import moment
 
 TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""
@@ -80,8 +79,8 @@ def asked_time(request: Request) -> float | None:
     if not text:
         return None
     try:
-        return moment(text)
-    except argparse.ArgumentTypeError as error:
+        return parse_moment(text)
+    except ValueError as error:
         raise ParameterError(TIME, error) from None
 
 

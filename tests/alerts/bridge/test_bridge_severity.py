@@ -14,7 +14,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.service import Escalator
 from triton_alerts.bridge.settings import BridgeSettings
 from tritonwatch.parser import Parser
-from tritonwatch.usage.bridge import configure
+from tritonwatch.usage import VERBS
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 ESCALATION = Escalation(900, mention="<!subteam^S0ONCALL>")
@@ -165,7 +165,7 @@ def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
     """A webhook posts to its own channel only; a second message would be a duplicate."""
     (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
     parser = Parser()
-    configure(parser)
+    VERBS["bridge"].configure(parser)
     args = parser.parse_args(
         [
             f"--slack-webhook-file={tmp_path / 'hook'}",

@@ -20,7 +20,7 @@ from triton_slo.server_access import Access
 from tritonwatch.assistant_tool import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp
-from tritonwatch.usage.mcp import configure
+from tritonwatch.usage import VERBS
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import PrometheusReader, Sources
 
@@ -320,7 +320,7 @@ def test_a_gate_names_the_warning_for_assistants_and_people(
 ) -> None:
     """The verdict does not change; its `doubts` contain the same warning as those of `status`."""
     parser = argparse.ArgumentParser()
-    configure(parser)
+    VERBS["mcp"].configure(parser)
     [gate] = [tool for tool in mcp.TOOLS if tool.name == "gate"]
 
     answer = ask(gate, parser.parse_args(["--prometheus", partial]), {"at": end})
