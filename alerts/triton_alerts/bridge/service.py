@@ -169,8 +169,7 @@ class Escalator:
 
     def _due(self, incident: Incident, now: float) -> bool:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
-        again = incident.source_facts.again or 0.0
-        nobody_since = max(incident.opened_at, incident.released_at or 0.0, again)
+        nobody_since = max(incident.opened_at, incident.released_at or 0.0)
         return (
             waits
             and incident.severity == "critical"

@@ -17,13 +17,12 @@ from triton_alerts.bridge.deliver.messages import (
     headline,
     links,
     person,
-    title_of,
     what_happened,
 )
 from triton_alerts.bridge.deliver.transport import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Incident
+from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Incident, title_of
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import clean, plain
 from triton_exporter.common.duration import in_words

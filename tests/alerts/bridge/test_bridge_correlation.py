@@ -23,6 +23,7 @@ from triton_alerts.bridge.incidents.incident import (
     Evidence,
     Incident,
     Mark,
+    Silence,
     SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
@@ -361,6 +362,54 @@ def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge
     assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · since ")
     assert "> · page, over · " in root.text
     assert len(root.edited_at) <= 1
+
+
+@pytest.mark.parametrize(
+    ("minutes", "state", "called", "lines"),
+    [
+        ("xx....xx..", "", [6], ["Over", "fails again", "Over"]),
+        ("xx....xx..", "acknowledged", [], ["Over", "It fails again", "Over"]),
+        ("xx" + 61 * "." + "xx", "acknowledged", [63], ["Over", "fails again"]),
+        ("xx....xx..", "silenced", [], ["Over", "It fails again", "Over"]),
+        ("xx..x..x..x..", "", [4], ["Over", "fails again", *2 * ("Over", "It fails again"), "Over"]),
+        ("xx..x.." + 20 * "x", "", [4, 19], ["Over", "fails again", "Over", "It fails again", "fails again"]),
+    ],
+)
+def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
+    bridge: Bridge, minutes: str, state: str, called: list[int], lines: list[str]
+) -> None:
+    """On-call had gone to bed: the message was edited only. A fault that flaps calls once in a quarter of an hour."""
+    known = [SourceFacts(title="ranker: 5 % of requests fail", over="")]
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
+    bridge.fire(ERRORS, start=-60)
+    began = bridge.clock()
+    marks = {
+        "acknowledged": {"acknowledged": Mark(by="U0ANA", at=began)},
+        "silenced": {"silence": Silence(id="s", by="U0ANA", until=began + 86400, matchers=())},
+    }
+    for minute, now in enumerate(minutes):
+        bridge.clock.now = began + 61 * minute
+        back = bridge.clock() if now == "x" and known[-1].over else known[-1].again
+        over = "" if now == "x" else "now within the target"
+        known.append(known[-1].model_copy(update={"over": over, "again": back}))
+        enrich(bridge.clock())
+        bridge.send()
+        if minute == 1:
+            bridge.store.change(1, lambda before: (before.model_copy(update=marks.get(state, {})), ()))
+        bridge.fire(ERRORS, start=-60)  # Alertmanager repeats itself
+        bridge.send()
+        bridge.restart()
+        enrich.store = bridge.store
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+    thread = bridge.workspace.thread(root)
+
+    calls = [message for message in thread if message.broadcast]
+    assert called == [round((message.at - began) // 61) for message in calls]
+    assert all("<!here>: ranker: 5 % of requests fail · since " in message.text for message in calls)
+    assert len(lines) == len(thread), [message.text for message in thread]
+    assert all(line in message.text for line, message in zip(lines, thread, strict=True))
+    assert began - 60 == bridge.incident().since
 
 
 def test_each_message_is_of_one_moment(bridge: Bridge) -> None:

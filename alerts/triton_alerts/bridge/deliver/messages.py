@@ -29,6 +29,8 @@ from triton_alerts.bridge.incidents.incident import (
     identity,
     subject_names,
     subject_text,
+    summary_of,
+    title_of,
     worded,
 )
 from triton_alerts.bridge.incidents.notification import Member, subject_labels
@@ -228,12 +230,14 @@ def what_happened(incident: Incident, event: Event, others: int | None = None) -
         "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody has acknowledged the page for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
-        "raised": f"{_now_is(event)}: {names}",
+        "raised": f"{_now_is(event)}: {prose(event.words, 600) or names}",
         "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
 
 
 def _now_is(event: Event) -> str:
+    if event.words:
+        return f"{DOT.get(event.severity, '')} *It fails again*"
     word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
     return f"{DOT.get(event.severity, '')} *The incident is now {word}*".strip()
 
@@ -241,23 +245,23 @@ def _now_is(event: Event) -> str:
 def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     """Return the line that calls somebody: all that a push notification shows."""
     who = f" {mention}" if mention else ""
-    since = _since(incident, hour_text(incident.since, event.at))
-    lines = [f"{_now_is(event)}{who}: {prose(headline(incident, state=False), 500)} · {since}"]
+    what = event.words or f"{headline(incident, state=False)} · since {hour_text(incident.since, event.at)}"
+    lines = [f"{_now_is(event)}{who}: {prose(what, 600)}"]
     if incident.lead.name not in event.alerts:
         lines.append(_alert_names(event).strip())
     known = incident.facts
     lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
     if event.by:
-        lines.append(
-            f"{person(event.by)} acknowledged the earlier ticket; nobody has acknowledged this page yet"
-        )
+        what = "it before it was over" if event.words else "the earlier ticket"
+        lines.append(f"{person(event.by)} acknowledged {what}; nobody has acknowledged this page yet")
     return "\n".join(lines)
 
 
-def _since(incident: Incident, time: str = "") -> str:
-    """Return when it began, or came back, for a message of an open incident."""
-    again = "again " if incident.source_facts.again else ""
-    return f"{again}since {time or slack_time(incident.since)}"
+def _since(incident: Incident) -> str:
+    """Return when it began, and when it last came back, for a message of an open incident."""
+    again = incident.source_facts.again
+    back = f", again since {slack_hour(again, incident.since)}" if again else ""
+    return f"since {slack_time(incident.since)}{back}"
 
 
 def _closed_line(incident: Incident, others: int | None) -> str:
@@ -267,10 +271,10 @@ def _closed_line(incident: Incident, others: int | None) -> str:
     if doubt := _not_confirmed(incident):
         line = f"{NOT_CONFIRMED}: {doubt}."
     else:
-        line = f"{RESOLVED} *Recovered* after {lasted}: " + (
+        line = f"{RESOLVED} *Recovered* after {lasted}: {prose(headline(incident, state=False), 500)}. " + (
             f"{code(thing, 120)} is ready on all its servers."
             if _serves_again(incident)
-            else f"all alerts about {code(thing, 120)} have resolved."
+            else f"All alerts about {code(thing, 120)} have resolved."
         )
     if others is not None:
         line += f" {others} other incidents are open." if others > 1 else ""
@@ -312,22 +316,6 @@ def _alert_names(event: Event) -> str:
     if event.count > len(event.subjects):
         names += f" ({event.count} alerts)"
     return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
-
-
-def title_of(incident: Incident) -> str:
-    """Return what is wrong in plain numbers where a source knows them, else as the alert says it."""
-    lead = incident.lead
-    if incident.open and incident.source_facts.dead_server:
-        return incident.source_facts.dead_server
-    # What other servers serve is of the moment: of what has ended, only what was so counts.
-    knows = SLO in lead.labels or (
-        not lead.labels.get("model") and (incident.open or incident.source_facts.ended is not None)
-    )
-    return (incident.source_facts.title if knows else "") or summary_of(lead)
-
-
-def summary_of(member: Member) -> str:
-    return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
 
 
 def _beside(member: Member) -> str:
@@ -465,7 +453,8 @@ def _state_line(incident: Incident, now: float) -> str:
     if incident.is_watched:  # no age: the message is edited only where something changes
         when, word = _since(incident), f"{word}, over"
     elif incident.open:
-        when = f"{_since(incident)} ({in_words(now - incident.since)})"
+        lasts = now - (incident.source_facts.again or incident.since)
+        when = f"{_since(incident)} ({in_words(lasts)})"
     else:
         lasted = in_words(incident.ended_at - incident.since)
         when = f"{slack_time(incident.since)} to {slack_hour(incident.ended_at, incident.since)}: *{lasted}*"

@@ -37,6 +37,7 @@ from triton_alerts.bridge.incidents.incident import (
     identity,
     is_not_served,
 )
+from triton_alerts.bridge.incidents.merging import over_or_back
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.broken import EXPORTER_UP, broken_now, down_servers, served_lines, since_text
@@ -155,7 +156,7 @@ def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
             earlier = earlier.model_copy(update={"reasons": {}})
         known = earlier.and_newer(evidence)
         evidence = Evidence.of(known, evidence.at, silent_since, evidence.about)
-    return before.model_copy(update={"evidence": evidence}), ()
+    return over_or_back(before, before.model_copy(update={"evidence": evidence}), evidence.at)
 
 
 def burn_query(member: Member) -> str:
@@ -362,7 +363,8 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     seconds = min(age, _NOW_SECONDS)
     if target is not None and not indicator.counts_time:
         calm = _failed(prometheus, where, _CALM_SECONDS)
-        if was_over and incident.open and not (calm and calm[0] > error_budget(target) * calm[1]):
+        fails = calm and counted and calm[0] > error_budget(target) * calm[1] and counted[0] >= _NO_CHANCE
+        if was_over and incident.open and not fails:
             # What is over is so until requests fail again: also while nobody asks, or its exporter is silent.
             return SourceFacts(over=incident.source_facts.over)
         if calm and counted and _is_calm(calm, counted, error_budget(target), was_over=was_over):
@@ -439,9 +441,10 @@ def _past_title(
 ) -> str:
     """Return how many events failed while it lasted, else what the alert says; once it is over, that stays."""
     before, title = incident.source_facts, incident.source_facts.title or ""
-    if title and (before.over or title.endswith(_IDLE)):
+    stays = incident.open or not before.again  # at the end, the total
+    if title and stays and (before.over or title.endswith(_IDLE)):
         return title.removesuffix(_IDLE)
-    start = incident.since // 60 * 60
+    start = ((before.again if incident.open else None) or incident.since) // 60 * 60
     end = max(until, start + 60) // 1
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     errors, total = _failed(prometheus, where, end - start, end) or (0, 0)
@@ -460,15 +463,15 @@ def _is_calm(calm: tuple[int, int], counted: tuple[int, int], budget: float, *, 
     (failed_then, then), (failed, total) = calm, counted
     if not then or failed_then > budget * then or failed <= budget * total:
         return False
-    return was_over or then * failed / total >= _EXPECTED_FAILURES
+    return was_over or then * failed / total >= _NO_CHANCE
 
 
 _NOW_SECONDS = 300.0
 """The window of the burn rate and the counts in a message."""
 _CALM_SECONDS = 120.0
 """The end of that window: a fault is over before its last failure is five minutes old."""
-_EXPECTED_FAILURES = 5
-"""Failures at the pace of the five minutes, of which it is no chance that none comes in the last two."""
+_NO_CHANCE = 5
+"""Failures that are no chance: where so many were to come at the pace of before and none does, or do after the end."""
 _IDLE = "; no requests in the last 5 min"
 
 
@@ -586,7 +589,12 @@ def servers(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
-        return _serving(prometheus, member) if member.labels.get("model") else _live(prometheus, member)
+        known = _serving(prometheus, member) if member.labels.get("model") else _live(prometheus, member)
+        if known.again is None or incident.evidence is None:
+            return known
+        # It failed on before, or came back before Prometheus knew.
+        again = max(known.again, incident.evidence.at) if incident.source_facts.over else None
+        return known.model_copy(update={"again": again})
 
     return ask
 
@@ -602,7 +610,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     unknown = _unknown_servers(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model')}")
     here = [own] if own else [*ready, *unknown]
     lost = {server for server in here if not ready.get(server)}
-    over = ended = dead = None
+    over = ended = dead = again = None
     if member.name in ABOUT_READINESS:
         down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
         dead = down[0].words if lost and lost == {server.instance for server in down} else ""
@@ -616,10 +624,12 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         is_over = bool(ready) and not lost if of_burn else ended is not None and bool(ready or dead)
         over = f"ready again{since_text(ended)}" if is_over else ""
         dead = "" if is_over else dead
+        if not (is_over or dead or all(ready.values())):
+            again = _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
     shown = ready_text(ready, unknown)
     facts = ((SERVERS, shown),) if shown else ()
     ended_at = ended.value if ended else None
-    known = SourceFacts(facts=facts, over=over, ended=ended_at, dead_server=dead)
+    known = SourceFacts(facts=facts, over=over, ended=ended_at, again=again, dead_server=dead)
     if not of_all_versions:
         # Where only Triton's metrics are read, there never is one.
         vanished = ready_by("model", over="last_over_time({}[1h])")
@@ -703,15 +713,16 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         models = {model: numbers for server in concerned for model, numbers in server.models.items()}
         words = [f"{len(down)} of {len(live)} down: {names_of_down}", *served_lines(models)]
         facts = ((SERVERS, "\n".join(words)),)
-    title, over = None, "" if is_down else None
+    title, over, back = None, "" if is_down else None, None
     if is_down and instance:
         title = concerned[0].words
+        back = concerned[0].since.value if concerned[0].since else None
     elif is_down and any(live.values()):
         title, over = "No Triton server answered", f"{sum(live.values())} of {len(live)} answer again"
     elif is_down and concerned:
         summary = member.annotations.get("summary") or member.name
         title = f"{summary}: {listed([server.silence for server in down], 1)}"
-    return SourceFacts(facts=facts, title=title, over=over, not_served=not_live)
+    return SourceFacts(facts=facts, title=title, over=over, again=back, not_served=not_live)
 
 
 def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:

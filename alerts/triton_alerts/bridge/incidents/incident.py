@@ -279,7 +279,11 @@ class Incident(BaseModel, frozen=True):
     raised_at: float | None = None
     """Time at which the incident became more urgent, or the last page began."""
     eased_at: float | None = None
-    """Time since which no alert as urgent as `peak` fires."""
+    """Time since which no alert as urgent as `peak` fires, or the faults of all such alerts are over."""
+    recalled_at: float | None = None
+    """The last time that somebody was called because a page began again."""
+    told_over: tuple[str, ...] = ()
+    """The leads of which the thread says that their fault is over."""
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""
@@ -415,9 +419,8 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def since(self) -> float:
-        """When the fault came back; else when the condition of the first alert became true; else when it fired."""
-        known = self.source_facts
-        return known.again or min(known.began or self.fired_at, self.fired_at)
+        """When the condition of the first alert became true, else when it fired."""
+        return min(self.source_facts.began or self.fired_at, self.fired_at)
 
     @property
     def fired_at(self) -> float:
@@ -452,6 +455,22 @@ class Event(BaseModel, frozen=True):
     by: str = ""
     severity: str = ""
     words: str = ""
+
+
+def title_of(incident: Incident) -> str:
+    """Return what is wrong in plain numbers where a source knows them, else as the alert says it."""
+    lead = incident.lead
+    if incident.open and incident.source_facts.dead_server:
+        return incident.source_facts.dead_server
+    # What other servers serve is of the moment: of what has ended, only what was so counts.
+    knows = SLO in lead.labels or (
+        not lead.labels.get("model") and (incident.open or incident.source_facts.ended is not None)
+    )
+    return (incident.source_facts.title if knows else "") or summary_of(lead)
+
+
+def summary_of(member: Member) -> str:
+    return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
 
 
 def subject_text(labels: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Merge what a notification reports into the incident of its subject: a pure function of its arguments.
 
-At the end: the highest severity of an incident, and when it becomes more urgent.
+At the end: the highest severity of an incident, when it becomes more urgent, and when its fault ends and comes back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from triton_alerts.bridge.incidents.incident import (
     identity,
     is_not_served,
     subject_text,
+    title_of,
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
+from triton_exporter.common.moments import hour_text
 from triton_slo.names import SEVERITIES, TIER, URGENCY, severity_rank
 
 NAMED_PER_EVENT = 10
@@ -301,6 +303,8 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
 
 CALM_SECONDS = 3600.0
 """Time after the last page ended from which a page is a new one: the acknowledgement does not count."""
+RECALL_SECONDS = 900.0
+"""Least time between two calls about faults that come and go while their alerts fire on."""
 
 
 def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
@@ -314,8 +318,9 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
         return False
     if severity != peak:
         return severity_rank(severity) < severity_rank(peak)
-    fires_again = before.eased_at is not None and (
-        before.acknowledged is None or now - before.eased_at >= CALM_SECONDS
+    back = _back_at(before, after, now)
+    fires_again = back is not None and (
+        before.acknowledged is None or back - (before.eased_at or 0.0) >= CALM_SECONDS
     )
     says_worse = (
         before.acknowledged is None
@@ -325,6 +330,56 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     return (fires_again or says_worse) and severity == SEVERITIES[0]
 
 
+def _back_at(before: Incident, after: Incident, now: float) -> float | None:
+    """Return when the worst began again that had ended: an alert fires, or a fault came back whose alert fires on.
+
+    A fault that comes and goes, or is silenced, is back once somebody may be called about it.
+    """
+    if before.eased_at is None:
+        return None
+    worst, known = (
+        {identity(member.labels) for member in incident.firing if member.severity == after.severity}
+        for incident in (after, before)
+    )
+    if worst - known:
+        return now
+    facts = after.source_facts
+    if after.evidence is before.evidence or facts.over:
+        return None
+    waits = after.silenced or now - (before.recalled_at or -math.inf) < RECALL_SECONDS
+    return facts.again if not waits and (facts.again or 0.0) >= before.eased_at else None
+
+
+def over_or_back(before: Incident, after: Incident, now: float) -> tuple[Incident, tuple[Event, ...]]:
+    """Return an open incident whose evidence is newer, with a line where its fault is over, or came back.
+
+    The alert fires on meanwhile, because it looks back. Each is said once.
+    """
+    facts, lead = after.source_facts, " ".join(identity(after.lead.labels))
+    if not after.open:
+        return after, ()
+    if after.pages_are_over and after.severity == SEVERITIES[0]:
+        after = after.model_copy(update={"eased_at": after.eased_at or now})
+    if facts.over and lead not in after.told_over:
+        words = f"🟡 Over: {title_of(after)}; {facts.over}. The alert fires on for a while: it looks back"
+        event = Event(at=now, kind="note", words=words)
+        return after.model_copy(update={"told_over": (*after.told_over, lead)}), (event,)
+    back, urgent = facts.again != before.source_facts.again, becomes_more_urgent(before, after, now)
+    if not facts.again or not (back or urgent):
+        return after, ()
+    words = (
+        f"{title_of(after)} · since {hour_text(after.since, now)}, again since {hour_text(facts.again, now)}"
+    )
+    after = record_severity(before, after, now)
+    told_over = tuple(name for name in after.told_over if name != lead)
+    after = after.model_copy(update={"told_over": told_over})
+    if not urgent:
+        return after, (Event(at=now, kind="note", words=f"It fails again: {words}"),)
+    again = _event("raised", [after.lead], now)
+    by = before.acknowledged.by if before.acknowledged is not None else ""
+    return after, (again.model_copy(update={"by": by, "words": words}),)
+
+
 def record_severity(before: Incident, after: Incident, now: float) -> Incident:
     """Return the incident with its highest severity, and since when nothing as urgent fires."""
     peak, severity = _peak(before), after.severity
@@ -332,12 +387,14 @@ def record_severity(before: Incident, after: Incident, now: float) -> Incident:
         return after.model_copy(update={"peak": peak or severity})
     if severity_rank(severity) > severity_rank(peak):
         return after.model_copy(update={"peak": peak, "eased_at": before.eased_at or now})
-    after = after.model_copy(update={"peak": severity, "eased_at": None})
+    ended = before.eased_at if _back_at(before, after, now) is None else None
+    after = after.model_copy(update={"peak": severity, "eased_at": ended})
     if not becomes_more_urgent(before, after, now):
         return after
     # The acknowledgement was of a less urgent incident, so escalation starts again.
     started_again = {"acknowledged": None, "escalated_at": None, "released_at": now, "raised_at": now}
-    return after.model_copy(update=started_again)
+    recalled_at = now if before.eased_at is not None else before.recalled_at
+    return after.model_copy(update={**started_again, "eased_at": None, "recalled_at": recalled_at})
 
 
 def _peak(incident: Incident) -> str:
