@@ -229,7 +229,7 @@ _ROWS: tuple[Column[GroupStatus], ...] = (
         lambda row: "-" if row.threshold_seconds is None else time_text(row.threshold_seconds),
         7,
     ),
-    Column("burn now", lambda row: rate(row.burn_now), 4),
+    Column("burn 5m", lambda row: rate(row.burn_now), 4),
     *(
         Column(window, partial(_burn_cell, window), rank)
         for window, rank in zip(SHOWN_WINDOWS, (8, 9, 10), strict=True)

@@ -398,7 +398,7 @@ def _oldest(ages: Sequence[float | None]) -> float | None:
 
 
 def _pace(row: GroupStatus) -> str:
-    return "" if row.burn_now is None else f", current burn rate {burn_rate(row.burn_now)}"
+    return "" if row.burn_now is None else f", burn rate over 5m {burn_rate(row.burn_now)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def _objective_table(groups: Objectives) -> Panel:
         Column("Target", target, Display("percentunit", 2), width=80),
         Column("Budget left", left, displays.BUDGET_CELL, colored=True, width=100),
         Column("Spent in", by_key(groups.exhaustion(), "min"), Display("s", 1), width=100),
-        Column("Burn now", by_key(groups.burn_now()), _BURN, colored=True, width=85),
+        Column("Burn 5m", by_key(groups.burn_now()), _BURN, colored=True, width=85),
         Column("Burn 1h", by_key(groups.burn("1h")), _BURN, colored=True, width=85),
         Column("Burn 6h", by_key(groups.burn("6h")), _BURN, colored=True, width=85),
         Column("Burn 3d", by_key(groups.burn("3d")), _BURN, colored=True, width=85),

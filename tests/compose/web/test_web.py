@@ -146,7 +146,7 @@ def test_columns_sort_both_ways_and_unknown_values_come_last(site: str) -> None:
             rate
             for page in range(1, 4)
             for rate in re.findall(
-                r'data-label="Burn now"[^>]*>([^<]*)',
+                r'data-label="Burn 5m"[^>]*>([^<]*)',
                 _shown(site, f"/?slo=latency&sort=burn&order={order}&page={page}"),
             )
         ]

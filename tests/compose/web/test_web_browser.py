@@ -162,7 +162,7 @@ def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
         page = shown.open(site + "/")
         page.keyboard.press("Tab")
         assert "Skip to the content" == page.evaluate("document.activeElement.textContent")
-        page.get_by_role("link", name="Burn now").focus()
+        page.get_by_role("link", name="Burn 5m").focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/?sort=burn")
 

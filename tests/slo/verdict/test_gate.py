@@ -185,7 +185,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
         (
             "good",
             PROMOTE,
-            "promote  latency good version 1: budget left: 80.0%, current burn rate 0.5x (data 5 s old)",
+            "promote  latency good version 1: budget left: 80.0%, burn rate over 5m 0.5x (data 5 s old)",
         ),
         ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left: 90.0%"),
         ("spent", HOLD, "budget left: 1.2x spent; more than 0.0% is required (--min-budget)"),
@@ -213,7 +213,7 @@ def test_the_history_is_measured_in_the_time_of_the_rules(
     assert "budget left: not known yet" in capsys.readouterr().out
 
     assert PROMOTE == gate(prometheus, "--objective", "new", "--time-scale", "1/1000")
-    assert "budget left: 80.0%, current burn rate" in capsys.readouterr().out
+    assert "budget left: 80.0%, burn rate over 5m" in capsys.readouterr().out
 
 
 @pytest.mark.real
@@ -275,7 +275,7 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     assert HOLD == gate(prometheus, "--model", "estimated")
     line = capsys.readouterr().out
     assert (
-        "budget left: 80.0%, current burn rate 0.5x, but estimated (sampled_mean): a few slow requests"
+        "budget left: 80.0%, burn rate over 5m 0.5x, but estimated (sampled_mean): a few slow requests"
         in line
     )
     assert "(more: tritonwatch check --prometheus)" in line
@@ -294,17 +294,17 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     """The remaining budget must cover the error too; else the reason names what would settle it."""
     assert PROMOTE == gate(prometheus, "--model", "sure")
     assert (
-        "budget left: 80.0%, current burn rate 0.5x, and 70.0% at the largest error of the estimate (+-0.1 points)"
+        "budget left: 80.0%, burn rate over 5m 0.5x, and 70.0% at the largest error of the estimate (+-0.1 points)"
         in capsys.readouterr().out
     )
 
     assert PROMOTE == gate(prometheus, "--model", "singles")
-    assert "budget left: 80.0%, current burn rate 0.5x (data" in capsys.readouterr().out
+    assert "budget left: 80.0%, burn rate over 5m 0.5x (data" in capsys.readouterr().out
 
     assert HOLD == gate(prometheus, "--model", "unsure")
     line = capsys.readouterr().out
     assert (
-        "budget left: 80.0%, current burn rate 0.5x, but estimated (decomposed, +-1.2 points): at the largest "
+        "budget left: 80.0%, burn rate over 5m 0.5x, but estimated (decomposed, +-1.2 points): at the largest "
         "error of the estimate, the budget left is 1.4x spent; "
         "to fix this, " in line
     )
@@ -496,7 +496,7 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     page = Firing("critical", "page_fast", group_labels("errors", "m", "1"))
 
     [paged] = judge([gone], lambda *_: 1.0, [page], GateLimits())
-    assert "a page fires: page_fast, current burn rate 1000x" == paged.reason
+    assert "a page fires: page_fast, burn rate over 5m 1000x" == paged.reason
 
 
 def test_a_budget_of_two_minutes_is_called_one() -> None:
@@ -516,9 +516,9 @@ def test_a_budget_of_two_minutes_is_called_one() -> None:
     )
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
-    assert "budget left: not known yet: 2m of data, of 30d, current burn rate 0x" == short.reason
+    assert "budget left: not known yet: 2m of data, of 30d, burn rate over 5m 0x" == short.reason
     assert ("hold", True) == (held.verdict, "at the rate of this time too much" in held.reason)
-    assert "budget left: 100.0%, current burn rate 0x" == whole.reason
+    assert "budget left: 100.0%, burn rate over 5m 0x" == whole.reason
     assert ("promote", "hold") == (good.verdict, doubted.verdict)
     assert f"{short.reason}, also at the largest error of the estimate (+-0.1 points)" == good.reason
     assert (

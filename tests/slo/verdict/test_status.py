@@ -142,7 +142,7 @@ def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> No
     assert ["readiness", model, "12", "exhausted"] == shown.split()[:4]
     assert "11x spent" in shown
     below = " ".join(" ".join(lines).split())
-    for name in ("burn now", "SLI", "target", "cause", "time unknown"):
+    for name in ("burn 5m", "SLI", "target", "cause", "time unknown"):
         assert (name in heading) != (name in below.partition("not shown in")[2].partition(";")[0])
 
 
