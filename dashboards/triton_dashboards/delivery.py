@@ -9,7 +9,6 @@ from typing import Any, Literal
 import yaml
 
 Form = Literal["json", "configmap", "share"]
-Json = Mapping[str, Any]
 
 FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
 MIN_GRAFANA = "12.4.0"
@@ -81,28 +80,21 @@ def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:
     return whole
 
 
-def changes(ours: Json, theirs: Json) -> list[str]:
+def changes(ours: Any, theirs: Any, path: str = "") -> list[str]:
     """Return the paths at which Grafana's copy lacks or contradicts ours.
 
     What Grafana added (id, version, defaults of its own) is not a change, or a push would never be idempotent.
     """
-    return list(_differences(ours, theirs, ""))
-
-
-def _differences(ours: Any, theirs: Any, path: str) -> list[str]:
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         lacking = [f"{path}/{key}: new" for key in ours if key not in theirs]
         return lacking + [
-            line
-            for key in ours
-            if key in theirs
-            for line in _differences(ours[key], theirs[key], f"{path}/{key}")
+            line for key in ours if key in theirs for line in changes(ours[key], theirs[key], f"{path}/{key}")
         ]
     if isinstance(ours, list) and isinstance(theirs, list):
         if len(ours) != len(theirs):
             return [f"{path}: {len(theirs)} -> {len(ours)} entries"]
         pairs = zip(ours, theirs, strict=True)
-        return [line for i, (a, b) in enumerate(pairs) for line in _differences(a, b, f"{path}/{i}")]
+        return [line for i, (a, b) in enumerate(pairs) for line in changes(a, b, f"{path}/{i}")]
     return [] if ours == theirs else [f"{path}: {_short(theirs)} -> {_short(ours)}"]
 
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards.query import NO_SHARE
-from triton_dashboards.values import (
-    Color,
-    Display,
-    Style,
-    Threshold,
-)
+from triton_dashboards.values import Color, Display, Style, Threshold
 from triton_slo import signals
 from triton_slo.alert_settings import Tuning
 from triton_slo.signals import Level, Share, Signal
-
-NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
 REQUESTS = Display("reqps", minimum=0, no_value="No traffic")
 FAILED = Display(
@@ -59,7 +52,7 @@ FIRING = Display(
     words={1: ("Ticket", "orange"), 2: ("Page", "red")}, thresholds=(Threshold("orange"), Threshold("red", 2))
 )
 """Urgency of a firing alert: a ticket or a page."""
-YES = Display(words=NO_YES)
+YES = Display(words={0: ("No", "red"), 1: ("Yes", "green")})
 YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
 """Yes or no as bands over time: dark against light, for people who cannot distinguish red and green."""
 BYTES = Display("bytes", minimum=0)
@@ -105,23 +98,12 @@ def _ascending(base: Color, *colored: tuple[Color, float | None]) -> tuple[Thres
     steps: list[Threshold] = []
     for color, value in colored:
         if value is not None:
-            steps = [
-                *(
-                    threshold
-                    for threshold in steps
-                    if threshold.value is not None and threshold.value < value
-                ),
-                Threshold(color, value),
-            ]
+            steps = [step for step in steps if step.value is not None and step.value < value]
+            steps.append(Threshold(color, value))
     return (Threshold(base), *steps)
 
 
 def calm(display: Display) -> Display:
     """Return the same without green: in a table only what is wrong has a colour."""
-    return replace(
-        display,
-        thresholds=tuple(
-            Threshold("text", threshold.value) if threshold.color == "green" else threshold
-            for threshold in display.thresholds
-        ),
-    )
+    steps = (replace(step, color="text") if step.color == "green" else step for step in display.thresholds)
+    return replace(display, thresholds=tuple(steps))

@@ -25,7 +25,6 @@ from triton_dashboards.values import (
     Link,
     Menu,
     Panel,
-    Query,
     Row,
     Stat,
     StateTimeline,
@@ -84,12 +83,9 @@ _PANEL_KEYS = frozenset(
         "links",
         "maxDataPoints",
         "options",
-        "repeat",
-        "repeatDirection",
         "targets",
         "timeFrom",
         "transformations",
-        "transparent",
         "pluginVersion",
     }
 )
@@ -103,10 +99,6 @@ def panel_model(body: Any) -> Json:
         key: value for key, value in raw.items() if key in _PANEL_KEYS and value not in (None, [], False)
     }
     model["pluginVersion"] = PLUGIN_VERSION
-    if model["type"] == "text":
-        for key in ("fieldConfig", "targets", "datasource"):
-            model.pop(key, None)
-        return model
     config = model["fieldConfig"]
     config.setdefault("overrides", [])
     custom = config["defaults"].get("custom", {})
@@ -201,17 +193,13 @@ def _state_timeline(panel: StateTimeline) -> Any:
         extraJson={
             "fieldConfig": {"defaults": _value_settings(panel.display) | {"unit": panel.display.unit}},
             "options": {
-                "perPage": _lines_per_page(panel),
+                # Lines that fit on a page, of 20 pixels each; Grafana has 38 pixels for a unit of height.
+                "perPage": (38 * panel.height - 100) // 20,
                 "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
                 "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
             },
         },
     )
-
-
-def _lines_per_page(panel: StateTimeline) -> int:
-    """Return how many lines fit on a page: 20 pixels each; Grafana has 38 pixels for a unit of height."""
-    return (38 * panel.height - 100) // 20
 
 
 def _table(panel: Table) -> Any:
@@ -231,7 +219,7 @@ def _table(panel: Table) -> Any:
         "renameByName": {key.label: key.name for key in panel.keys} | values,
     }
     return core.Table(
-        **_common(panel, _query_targets(panel, "table")),
+        **_common(panel, "table"),
         thresholds=[_threshold_step(Threshold("text"))],
         unit="short",
         filterable=True,
@@ -293,14 +281,25 @@ def _column(column: Column) -> Json:
 
 def _figure(panel: Figure) -> Json:
     display = panel.display
-    return _common(panel, _query_targets(panel)) | {
+    return _common(panel, core.TIME_SERIES_TARGET_FORMAT) | {
         "thresholds": [_threshold_step(threshold) for threshold in display.thresholds],
         "mappings": _mappings(display),
         "overrides": [_style(style) for style in display.styles],
     }
 
 
-def _common(panel: Panel, targets: Sequence[Target]) -> Json:
+def _common(panel: Panel, form: str) -> Json:
+    targets = []
+    for index, query in enumerate(panel.panel_queries):
+        target = Target(
+            expr=query.expr,
+            legendFormat=query.legend,
+            refId=chr(ord("A") + index),
+            instant=query.instant,
+            format=form,
+        )
+        target.exemplar = query.exemplar
+        targets.append(target)
     return {
         "title": panel.title,
         "description": panel.description,
@@ -308,22 +307,6 @@ def _common(panel: Panel, targets: Sequence[Target]) -> Json:
         "maxDataPoints": None,
         "targets": targets,
     }
-
-
-def _query_targets(panel: Panel, form: str = core.TIME_SERIES_TARGET_FORMAT) -> list[Target]:
-    return [_query_target(query, index, form) for index, query in enumerate(panel.panel_queries)]
-
-
-def _query_target(query: Query, index: int, form: str) -> Target:
-    target = Target(
-        expr=query.expr,
-        legendFormat=query.legend,
-        refId=chr(ord("A") + index),
-        instant=query.instant,
-        format=form,
-    )
-    target.exemplar = query.exemplar
-    return target
 
 
 def _threshold_step(threshold: Threshold) -> Json:
@@ -408,8 +391,6 @@ def _value_mapping(words: Mapping[Any, tuple[str, str]]) -> Json:
 
 
 def _legend(panel: TimeSeries) -> Json:
-    if panel.legend == "hidden":
-        return {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []}
     return {
         "showLegend": True,
         "displayMode": "table",
@@ -432,32 +413,19 @@ def variable_model(variable: Variable) -> Json:
         allValue=variable.all_value if variable.multi else None,
         refresh=2,
     )
-    raw = {key: value for key, value in encode(template).items() if key not in _TEMPLATE_DEAD}
-    return (
-        {key: value for key, value in raw.items() if value is not None}
-        | {
-            "definition": query,
-            "query": {
-                "qryType": 1,
-                "query": query,
-                "refId": "PrometheusVariableQueryEditor-VariableQuery",
-            },
-        }
-        | ({"current": {"selected": True, "text": ["All"], "value": ["$__all"]}} if variable.multi else {})
-    )
-
-
-_TEMPLATE_DEAD = frozenset(
-    {
-        "useTags",
-        "tagsQuery",
-        "tagValuesQuery",
-        "auto",
-        "auto_min",
-        "auto_count",
-        "current",
+    unknown = {"useTags", "tagsQuery", "tagValuesQuery", "auto", "auto_min", "auto_count", "current"}
+    model = {
+        key: value for key, value in encode(template).items() if key not in unknown and value is not None
     }
-)
+    model["definition"] = query
+    model["query"] = {
+        "qryType": 1,
+        "query": query,
+        "refId": "PrometheusVariableQueryEditor-VariableQuery",
+    }
+    if variable.multi:
+        model["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
+    return model
 
 
 def datasource_variable() -> Json:
@@ -495,27 +463,18 @@ def annotation_model(annotation: Annotation) -> Json:
 
 def link_model(link: Menu | Link) -> Json:
     """Return a menu of dashboards, or a link to a page outside Grafana, at the top of a dashboard."""
-    made = (
-        core.DashboardLink(
-            title=link.title,
-            tags=[link.tag],
-            type="dashboards",
-            asDropdown=True,
-            includeVars=True,
-            keepTime=True,
-            icon="external link",
-        )
-        if isinstance(link, Menu)
-        else core.DashboardLink(
-            title=link.title,
-            type="link",
-            uri=link.url,
-            icon="external link",
-            keepTime=False,
-            targetBlank=True,
-        )
-    )
-    model: Json = made.to_json_data()
+    how: Json = {"type": "link", "keepTime": False, "targetBlank": True}
+    if isinstance(link, Menu):
+        how = {
+            "type": "dashboards",
+            "tags": [link.tag],
+            "asDropdown": True,
+            "includeVars": True,
+            "keepTime": True,
+        }
+    else:
+        how["uri"] = link.url
+    model: Json = core.DashboardLink(title=link.title, icon="external link", **how).to_json_data()
     return model
 
 
@@ -535,8 +494,7 @@ def dashboard_model(dashboard: Dashboard) -> Json:
         links=[link_model(link) for link in dashboard.links],
     )
     raw = encode(base)
-    model = {key: raw[key] for key in _DASHBOARD_KEYS}
-    return model | {
+    return {key: raw[key] for key in _DASHBOARD_KEYS} | {
         "annotations": {
             "list": [_BUILT_IN_ANNOTATION, *(annotation_model(a) for a in dashboard.annotations)]
         },
@@ -588,8 +546,6 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
             "panels": [],
             "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1},
         }
-        if row.repeat:
-            header["repeat"] = row.repeat
         next_id += 1
         inside: list[Json] = []
         x, line_y, line_height = 0, y + 1, 0
@@ -601,10 +557,12 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
             next_id += 1
             x += panel.width
             line_height = max(line_height, panel.height)
-        if row.title:
-            placed.append(header | {"panels": inside if row.collapsed else []})
-        placed.extend([] if row.collapsed else inside)
-        y = y + 1 if row.collapsed else line_y + line_height
+        if row.collapsed:
+            placed.append(header | {"panels": inside})
+            y += 1
+        else:
+            placed += [header, *inside]
+            y = line_y + line_height
     return placed
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import shared
 from triton_dashboards.boards import model
+from triton_dashboards.boards.model import View, model_view
 from triton_dashboards.values import Dashboard
-from triton_dashboards.view import View, model_view
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric, state, triton
@@ -33,13 +33,9 @@ class BoardScope:
         """Return the per-second increase of a counter over Grafana's own window, now or as it was."""
         return f"rate({self(metric, *more)}[{RATE}]{f' offset {offset}' if offset else ''})"
 
-    def increase(self, metric: Metric | str, *more: str) -> str:
-        """Return the increase of a counter over Grafana's own window."""
-        return f"increase({self(metric, *more)}[{RATE}])"
-
     def events(self, metric: Metric | str, *by: str) -> str:
         """Return the number of events within Grafana's own window by some labels, without zeros."""
-        return f"{total(self.increase(metric), *by)} > 0"
+        return f"{total(f'increase({self(metric)}[{RATE}])', *by)} > 0"
 
 
 def summed(within: BoardScope, recorded: str, each: Callable[[BoardScope], str], *variables: str) -> str:
@@ -57,13 +53,9 @@ def quote_for_grafana(text: str) -> str:
     return quote(text).replace("$", r"\x24").replace("[[", r"\x5b[")
 
 
-def scope(selector: str, *variables: str, exact: Container[str] = ()) -> BoardScope:
-    """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).
-
-    Those of them in `exact` have one value, compared as it is, so that a model's dots and brackets are not a
-    regular expression.
-    """
-    matchers = [f'{name}{"=" if name in exact else "=~"}"${name}"' for name in variables]
+def scope(selector: str, *variables: str) -> BoardScope:
+    """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`)."""
+    matchers = [f'{name}=~"${name}"' for name in variables]
     return BoardScope((*matchers, *([selector] if selector else [])))
 
 
@@ -90,14 +82,14 @@ def or_last(share: str, every: str) -> str:
     return f"{share} or {NO_SHARE} + 0 * {every}"
 
 
-def worst(expr: str, count: int = 10, every: str = "10m") -> str:
-    """Return the `count` series with the highest maximum in the time range, the same at every point of the graph.
+def worst(expr: str, every: str = "10m") -> str:
+    """Return the ten series with the highest maximum in the time range, the same at every point of the graph.
 
     A plain topk selects again at each point, and draws many more lines. Steps of `every` keep the query cheap; a
     time range that is shorter than one step uses the last minute.
     """
     long, short = (f"max_over_time(({expr})[{span}] @ end())" for span in (f"$__range:{every}", "1m:10s"))
-    return f"({expr}) and topk({count}, {long} or {short})"
+    return f"({expr}) and topk(10, {long} or {short})"
 
 
 def emptiest(expr: str) -> str:
@@ -205,10 +197,7 @@ class RawTraffic:
         steps = ratio(
             f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_DURATION_US, *by)
         )
-        return f"{steps} or {self._own_queue_share(*by)}"
-
-    def _own_queue_share(self, *by: str) -> str:
-        return signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))
+        return f"{steps} or {signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))}"
 
     def instances_busy(self, *by: str) -> str:
         """Return the share of the instances' time spent executing."""

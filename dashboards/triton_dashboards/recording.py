@@ -13,21 +13,8 @@ from triton_dashboards import objectives
 from triton_dashboards.query import NOT_CANCELED, total
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import duration_text
+from triton_slo import names
 from triton_slo.artifact import Group, Options, Rule, render
-from triton_slo.names import (
-    BECAME_READY,
-    COUNTED_TWICE,
-    FAILED_LOADS,
-    MODELS_IN_STATE,
-    STEP_TRAFFIC,
-    STEPS_ASKED,
-    TRAFFIC,
-    UTILIZATION_CAUSED,
-    ensemble_traffic,
-    model_traffic,
-    server_traffic,
-    step_traffic,
-)
 from triton_slo.promql import Matchers, parse_selector
 
 _WINDOW_SECONDS = 120
@@ -38,24 +25,28 @@ def groups(options: Options) -> tuple[Group, ...]:
     """Return the rule groups, one a level."""
     return (
         Group("triton-dashboards-ensemble", tuple(_ensembles(options))),
-        Group("triton-dashboards-model", (*_traffic(model_traffic, "model", options), *_gpus(options))),
         Group(
-            "triton-dashboards-instance", (*_traffic(server_traffic, "instance", options), *_loads(options))
+            "triton-dashboards-model",
+            (*_traffic(names.model_traffic, "model", options), _utilization_caused(options)),
+        ),
+        Group(
+            "triton-dashboards-instance",
+            (*_traffic(names.server_traffic, "instance", options), *_loads(options)),
         ),
         Group("triton-dashboards-objective", tuple(objectives.rules(options))),
     )
 
 
 def _traffic(name: Callable[[str], str], level: str, options: Options) -> Iterator[Rule]:
-    for what in TRAFFIC if level == "model" else STEP_TRAFFIC:
+    for what in names.TRAFFIC if level == "model" else names.STEP_TRAFFIC:
         expr = _reported(what, options)
         waits = what in ("queue_seconds", "pending")
         if level == "model" and waits:
             # An ensemble has no queue; its requests wait in those of its steps.
-            expr += f" or {_selected(step_traffic(what), options)}"
+            expr += f" or {_selected(names.step_traffic(what), options)}"
         elif level == "instance" and not waits:
             # A client's request counts at the ensemble, and not again at its steps.
-            expr += f" or -{_selected(step_traffic(what), options)}"
+            expr += f" or -{_selected(names.step_traffic(what), options)}"
         yield Rule(record=name(what), expr=total(expr, *_recorded_labels(options, level)))
 
 
@@ -70,40 +61,44 @@ def _ensembles(options: Options) -> Iterator[Rule]:
 
     other = _rate(triton.REQUEST_FAILURE, options, 'reason="OTHER"')
     yield Rule(
-        record=COUNTED_TWICE,
+        record=names.COUNTED_TWICE,
         expr=f"{total(f'{other} and on ({_names(by_model)}) {steps}', *by_model)} / 2",
         # Triton counts an ensemble under version 1; `counted` keeps the series apart from Triton's own in `or`.
         labels={"version": "1", "reason": "OTHER", "counted": "twice"},
     )
     step_models = f"group by ({_names(by_step)}) ({steps})"
     members = f"({steps} or {_relabel(step_models, to='model', source='step_model')})"
-    for what in STEP_TRAFFIC:
+    for what in names.STEP_TRAFFIC:
         reported = total(_reported(what, options), *by_model)
-        yield Rule(record=ensemble_traffic(what), expr=f"{reported} and on ({_names(by_model)}) {members}")
-    requests, failures = (_selected(ensemble_traffic(what), options) for what in ("requests", "failures"))
-    asked = _selected(STEPS_ASKED, options)
+        yield Rule(
+            record=names.ensemble_traffic(what), expr=f"{reported} and on ({_names(by_model)}) {members}"
+        )
+    requests, failures = (
+        _selected(names.ensemble_traffic(what), options) for what in ("requests", "failures")
+    )
+    asked = _selected(names.STEPS_ASKED, options)
     each_step = f"group by ({_names((*by_model, 'position', 'step_model'))}) ({steps})"
     times = f"count by ({_names((*by_model, 'step_model'))}) ({each_step})"
     of_ensemble, on_step = (f"on ({_names(by)}) group_left ()" for by in (by_model, by_step))
-    yield Rule(record=STEPS_ASKED, expr=f"{times} * {of_ensemble} {requests}")
+    yield Rule(record=names.STEPS_ASKED, expr=f"{times} * {of_ensemble} {requests}")
     version = {"version": "1"}
     # A step after one that failed was not asked: at most what it reports.
     yield Rule(
-        record=step_traffic("requests"),
+        record=names.step_traffic("requests"),
         expr=f"{asked} * {on_step} clamp_max({of_step(requests)} / ({total(asked, *by_step)} > 0), 1)",
         labels=version,
     )
     failed = f"({asked} >= bool 0) * {of_ensemble} {failures}"
     yield Rule(
-        record=step_traffic("failures"),
+        record=names.step_traffic("failures"),
         expr=f"{failed} * {on_step} clamp_max({of_step(failures)} / ({total(failed, *by_step)} > 0), 1)",
         labels=version,
     )
     for what in ("request_seconds", "queue_seconds", "pending"):
-        each = f"({of_step(_selected(ensemble_traffic(what), options))} / ({of_step(requests)} > 0))"
+        each = f"({of_step(_selected(names.ensemble_traffic(what), options))} / ({of_step(requests)} > 0))"
         yield Rule(
-            record=step_traffic(what),
-            expr=f"{_selected(step_traffic('requests'), options)} * {on_step} {each}",
+            record=names.step_traffic(what),
+            expr=f"{_selected(names.step_traffic('requests'), options)} * {on_step} {each}",
             labels=version,
         )
 
@@ -116,23 +111,23 @@ def _names(labels: Iterable[str]) -> str:
     return ", ".join(labels)
 
 
-def _gpus(options: Options) -> Iterator[Rule]:
-    """Yield what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
+def _utilization_caused(options: Options) -> Rule:
+    """Return what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
     by = _recorded_labels(options, "model")
-    yield Rule(record=UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
+    return Rule(record=names.UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
 
 
 def _loads(options: Options) -> Iterator[Rule]:
     by = _recorded_labels(options, "instance")
-    yield Rule(record=MODELS_IN_STATE, expr=total(_selected(state.MODEL_STATE, options), *by, "state"))
+    yield Rule(record=names.MODELS_IN_STATE, expr=total(_selected(state.MODEL_STATE, options), *by, "state"))
     failed = _over("increase", state.MODEL_LOAD_FAILURES, options)
-    yield Rule(record=FAILED_LOADS, expr=f"{total(failed, *by, 'model', 'reason')} > 0")
+    yield Rule(record=names.FAILED_LOADS, expr=f"{total(failed, *by, 'model', 'reason')} > 0")
     ready = _selected(state.MODEL_READY, options)
     serving = f"max by ({', '.join(by)}, model, version)"
     before = f"{serving} ({ready} offset {window(options)})"
     # The first samples of a server are no event: its models may have been ready for long.
     watched = f"on ({', '.join(by)}) {_selected(state.SERVER_LIVE, options)} offset {window(options)}"
-    yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1 and {watched}")
+    yield Rule(record=names.BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1 and {watched}")
 
 
 def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:
@@ -149,9 +144,7 @@ def rules_text(options: Options) -> str:
 
 def _reported(what: str, options: Options) -> str:
     """Return what Triton reports of a figure. Times are seconds per second; Triton counts microseconds."""
-    failures = (
-        f"{_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED)} or -{_selected(COUNTED_TWICE, options)}"
-    )
+    failures = f"{_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED)} or -{_selected(names.COUNTED_TWICE, options)}"
     return {
         "requests": f"{_rate(triton.REQUEST_SUCCESS, options)} or {failures}",
         "failures": failures,

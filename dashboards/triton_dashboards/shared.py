@@ -6,14 +6,8 @@ from triton_dashboards import objectives
 from triton_dashboards.query import BoardScope
 from triton_dashboards.values import Annotation, Link, Menu, Variable
 from triton_exporter.catalogue import gpu, state, triton
+from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.names import (
-    ALERTS,
-    BECAME_READY,
-    COMPONENT,
-    FAILED_LOADS,
-    SEVERITY,
-)
 
 TAG = "triton"
 
@@ -47,13 +41,12 @@ GPU_UUID = Variable("gpu_uuid", "GPU", _OF_INSTANCE(gpu.INFO))
 VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_STATE, 'model="$model"'))
 
 
-OBJECTIVE = (Variable("slo", "Objective", objectives.listed()),)
+OBJECTIVE = Variable("slo", "Objective", objectives.listed())
 OBJECTIVE_MODEL = Variable("model", "Model", objectives.listed('slo=~"$slo"'))
 OBJECTIVE_VERSION = Variable("version", "Version", objectives.listed('slo=~"$slo"', 'model=~"$model"'))
-ON_CALL_VARIABLES = (
-    Variable("component", "Component", f'{ALERTS}{{{COMPONENT}!=""}}'),
-    Variable("owner", "Owner", f'{ALERTS}{{{COMPONENT}!=""}}'),
-    Variable("model", "Model", f'{ALERTS}{{{COMPONENT}!=""}}'),
+ON_CALL_VARIABLES = tuple(
+    Variable(label, label.capitalize(), f'{names.ALERTS}{{{names.COMPONENT}!=""}}')
+    for label in ("component", "owner", "model")
 )
 
 
@@ -95,29 +88,25 @@ ONE_ALERT = ("alertname", "slo", "model", "version", "instance")
 
 def pages(alerts: BoardScope) -> str:
     """Return a query of firing pages, one for all tiers of a budget."""
-    return f"max by ({', '.join(ONE_ALERT)}) ({alerts(ALERTS, FIRING, _PAGE)})"
+    page = f'{names.SEVERITY}="critical"'
+    return f"max by ({', '.join(ONE_ALERT)}) ({alerts(names.ALERTS, FIRING, page)})"
 
 
 def tickets(alerts: BoardScope) -> str:
     """Return a query of firing tickets, without those whose alert pages."""
-    ticket = f"max by ({', '.join(ONE_ALERT)}) ({alerts(ALERTS, FIRING, _TICKET)})"
-    return f"({ticket} unless {pages(alerts)})"
-
-
-def _severity(word: str) -> str:
-    return f'{SEVERITY}="{word}"'
+    ticket = alerts(names.ALERTS, FIRING, f'{names.SEVERITY}="warning"')
+    return f"(max by ({', '.join(ONE_ALERT)}) ({ticket}) unless {pages(alerts)})"
 
 
 FIRING = 'alertstate="firing"'
-_PAGE, _TICKET = _severity("critical"), _severity("warning")
 
 
 def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     """Mark firing alerts on every graph: those that meet all matchers of one of these sets."""
-    common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')
+    common = (FIRING, f'{names.COMPONENT}!=""', f'{names.SEVERITY}=~"critical|warning"')
     return Annotation(
         "Firing alerts",
-        " or ".join(BoardScope((*common, *matchers))(ALERTS) for matchers in chosen),
+        " or ".join(BoardScope((*common, *matchers))(names.ALERTS) for matchers in chosen),
         "red",
         "{{alertname}}",
         "{{severity}} {{model}} {{version}}",
@@ -128,8 +117,8 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
 def load_annotations(scope: BoardScope) -> tuple[Annotation, ...]:
     """Mark failed loads and new versions on every graph of a dashboard."""
     # The series exist only where something happened, so a maximum over each step misses no event and is fast.
-    failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
-    loaded = f"max by (model, version) (max_over_time({scope(BECAME_READY)}[$__interval]))"
+    failed = f"max by (model, reason) (max_over_time({scope(names.FAILED_LOADS)}[$__interval]))"
+    loaded = f"max by (model, version) (max_over_time({scope(names.BECAME_READY)}[$__interval]))"
     return (
         Annotation("Failed loads", failed, "dark-red", "Load failed: {{model}}", "{{reason}}", ("model",)),
         Annotation(

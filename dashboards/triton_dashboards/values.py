@@ -39,11 +39,6 @@ def unit(metric: Metric) -> str:
     return UNITS.get(metric.unit, "short")
 
 
-def about(lead: str, *metrics: Metric | str) -> str:
-    """Return a panel's description: what it answers, then each metric with its meaning, switch and caveat."""
-    return "\n\n".join((lead, *(_metric_line(metric) for metric in metrics)))
-
-
 def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
     """Return the metrics that expressions read, in order: those of the catalogues, and recorded series."""
     words = (word for expr in exprs for word in _WORD.findall(without_strings(expr)))
@@ -68,6 +63,7 @@ def fires(signal: Signal) -> str:
 
 
 def _metric_line(metric: Metric | str) -> str:
+    """Return a metric with its meaning, switch and caveat."""
     if isinstance(metric, str):
         return f"`{metric}`: recorded by the generated rules."
     parts = [f"`{metric}`: {metric.help}"]
@@ -185,7 +181,8 @@ class Panel:
     def description(self) -> str:
         """The panel's purpose, and each metric with its meaning."""
         shown = metrics_of(query.expr for query in self.panel_queries) if self.reads is None else self.reads
-        return about(self.lead, *((shown,) if isinstance(shown, str | Metric) else shown))
+        metrics = (shown,) if isinstance(shown, str | Metric) else shown
+        return "\n\n".join((self.lead, *map(_metric_line, metrics)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,7 @@ class TimeSeries(Figure):
     limit_line: bool = field(default=False, kw_only=True)
     bars: bool = field(default=False, kw_only=True)
     step: bool = field(default=False, kw_only=True)
-    legend: Literal["table", "right", "hidden"] = field(default="table", kw_only=True)
+    legend: Literal["table", "right"] = field(default="table", kw_only=True)
     calcs: Sequence[str] = field(default=("mean", "max", "lastNotNull"), kw_only=True)
     log: bool = field(default=False, kw_only=True)
     lowest_first: bool = field(default=False, kw_only=True)
@@ -328,7 +325,6 @@ class Row:
     title: str
     panels: tuple[Panel, ...]
     collapsed: bool = False
-    repeat: str = ""
 
 
 @dataclass(frozen=True, slots=True)

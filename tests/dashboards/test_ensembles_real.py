@@ -20,9 +20,8 @@ from support.fast_prometheus import FastPrometheus, fast_prometheus
 from support.panels import MODELS, Answer, Grafana, Json, View
 from support.repository import Repository
 from support.triton import REQUEST, live_triton
-from triton_dashboards.boards.model import EXTRAS
+from triton_dashboards.boards.model import EXTRAS, template_view
 from triton_dashboards.generate import artifacts as board_artifacts
-from triton_dashboards.view import template_view
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as objective_artifacts

@@ -87,7 +87,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
-            Row("Is a GPU failing?", _summary_panels(gpus)),
+            Row("Is a GPU failing?", (*_broken_gpus(gpus), *_highest_loads(gpus))),
             Row("Which GPU?", (_gpu_table(gpus),)),
             Row("Busy, full or hot?", _load_panels(gpus)),
             Row("Which models share it?", _model_panels(gpus), collapsed=True),
@@ -95,10 +95,6 @@ def dashboard(options: Options) -> Dashboard:
             Row("Faults", _faults(gpus), collapsed=True),
         ),
     )
-
-
-def _summary_panels(gpus: _Gpus) -> tuple[Panel, ...]:
-    return (*_broken_gpus(gpus), *_highest_loads(gpus))
 
 
 def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:

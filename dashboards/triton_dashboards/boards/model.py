@@ -1,15 +1,18 @@
 """Model: is this model healthy, and if not, where does the time go and what limits it?
 
-First the rows that only some models have (ensembles, language models, caches), then those of all, and the dashboard.
+First the view of one model: the series that the variables of its dashboard select. Then the rows that only some models
+have (ensembles, language models, caches), those of all, and the dashboard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 from urllib.parse import quote
 
 from triton_dashboards import displays, shared
+from triton_dashboards.objectives import Objectives
 from triton_dashboards.query import (
     PHASES,
     SHARE_FAILED,
@@ -18,7 +21,9 @@ from triton_dashboards.query import (
     RawTraffic,
     or_zero,
     quantile,
+    quote_for_grafana,
     ratio,
+    scope,
     total,
 )
 from triton_dashboards.values import (
@@ -39,15 +44,106 @@ from triton_dashboards.values import (
     TimeSeries,
     fires,
 )
-from triton_dashboards.view import View, limit_queries, quantiles, template_view, with_limit, with_limit_line
 from triton_exporter.catalogue import Metric, gpu, llm, models, state, triton
 from triton_exporter.catalogue.external import headroom
 from triton_exporter.catalogue.state import QUANTILES
 from triton_slo import links, signals
+from triton_slo.alert_settings import Tuning
 from triton_slo.artifact import Options
-from triton_slo.indicators import Errors, Latency, Queue
+from triton_slo.indicators import Errors, Indicator, Latency, Queue
 from triton_slo.names import COUNTED_TWICE, SLO, step_traffic
-from triton_slo.signals import Tail
+from triton_slo.signals import Signal, Tail
+
+S = TypeVar("S", bound=Signal)
+_SERVERS = ("cluster", "job", "instance")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Series of one model: of all its versions (`model`), or of those that the variables choose (`chosen`)."""
+
+    model: BoardScope
+    chosen: BoardScope
+    objectives: Objectives
+    servers: BoardScope
+    name: str = ""
+    """The model's name; empty in the template, where it is a variable."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Limits that the objectives of this model promise, by kind of indicator; empty in the template."""
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def signal(self, signal: S) -> S:
+        """Return a signal with the threshold that applies to this model."""
+        return signal.tuned(self.tuning, self.name)
+
+    def limit(self, indicator: type[Indicator]) -> float | None:
+        """Return what this model's objective promises, in the unit of the indicator's graphs; None if unknown."""
+        return self.limits.get(indicator.name())
+
+    @property
+    def raw(self) -> RawTraffic:
+        return RawTraffic(self.chosen)
+
+
+def template_view(options: Options) -> View:
+    """Return the view of the template, whose model is a variable.
+
+    Its value is compared as it is, so that a model's dots and brackets are not a regular expression.
+    """
+    one = 'model="$model"'
+    servers, selector = scope("", *_SERVERS).matchers, [options.selector] if options.selector else []
+    return View(
+        model=BoardScope((*servers, one, *selector)),
+        chosen=BoardScope((*servers, one, 'version=~"$version"', *selector)),
+        objectives=Objectives(BoardScope((one,)), options.time_scale),
+        servers=scope(options.selector, *_SERVERS),
+        tuning=options.tuning,
+    )
+
+
+def model_view(name: str, options: Options) -> View:
+    """Return the view of one model by name, for a dashboard of its own."""
+    matcher = f"model={quote_for_grafana(name)}"
+    extra = ", ".join(part for part in (matcher, options.selector) if part)
+    return View(
+        model=scope(extra, *_SERVERS),
+        chosen=scope(extra, *_SERVERS, "version"),
+        objectives=Objectives(BoardScope((matcher,)), options.time_scale),
+        servers=scope(options.selector, *_SERVERS),
+        name=name,
+        tuning=options.tuning,
+    )
+
+
+def quantiles(raw: RawTraffic, metric: Metric) -> tuple[Query, ...]:
+    """Return the usual quantiles of a duration, with its exemplars once: they belong to no quantile."""
+    return tuple(
+        Query(raw.quantile(level, metric=metric), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
+        for level in QUANTILES
+    )
+
+
+def with_limit(display: Display, limit: float | None) -> Display:
+    """Return a display with the objective's own limit in red, if it is known."""
+    if limit is None:
+        return display
+    return replace(display, thresholds=(display.thresholds[0], Threshold("red", limit)))
+
+
+def with_limit_line(display: Display) -> Display:
+    """Return a display for a graph with the series of `limit_queries`."""
+    return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
+
+
+def limit_queries(view: View, indicator: type[Indicator]) -> tuple[Query, ...]:
+    """Return the limit of the model's objectives as a series of its own, in the indicator's unit.
+
+    Grafana's axis contains every series, but no threshold that is far from them.
+    """
+    if view.name:
+        limit = view.limit(indicator)
+        return () if limit is None else (Query(f"vector({limit:g})", "limit"),)
+    return (Query(view.objectives.promised(indicator), f"limit of {{{{{SLO}}}}}"),)
 
 
 def ensemble(view: View) -> tuple[Panel, ...]:

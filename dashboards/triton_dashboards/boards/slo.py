@@ -25,21 +25,13 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import state
 from triton_exporter.common.duration import DAY, parse_seconds
-from triton_slo import links
+from triton_slo import links, names
 from triton_slo.artifact import Options
-from triton_slo.names import (
-    ALERTS,
-    CAUSE,
-    GROUPING,
-    INDICATOR,
-    SLO,
-    TIER,
-)
 from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.sources import EXACT_SOURCES
 
 _BURN = replace(displays.calm(displays.BURN), decimals=2)
-_LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
+_LEGEND = f"{{{{{names.SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -51,7 +43,7 @@ def dashboard(options: Options) -> Dashboard:
         "There is one budget per objective, model and version, over all servers. Needs the generated "
         "rules; a budget without data is counted as unknown, never as full.",
         tags=shared.tags("slo"),
-        variables=(*shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
+        variables=(shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
         annotations=(
             shared.alert_annotation((shared.OF_MODEL,)),
             *shared.load_annotations(scope("", "model", "version")),
@@ -99,7 +91,7 @@ def _extremes(groups: Objectives) -> tuple[Panel, ...]:
 
 
 def _counts(groups: Objectives) -> tuple[Panel, ...]:
-    known = groups.any_target()
+    known = f"max({groups.targets()})"
     return (
         _current_number(
             "Burning now",
@@ -170,11 +162,11 @@ def _objective_table(groups: Objectives) -> Panel:
         "shows how to fix this. Estimate error: maximum error of the share of the last hour, in both "
         "directions.",
         (
-            LabelColumn(SLO, "Objective", width=90),
-            LabelColumn(INDICATOR, width=90),
+            LabelColumn(names.SLO, "Objective", width=90),
+            LabelColumn(names.INDICATOR, width=90),
             *(
                 LabelColumn(label, link=link, width=150) if label == "model" else LabelColumn(label, width=75)
-                for label in GROUPING
+                for label in names.GROUPING
             ),
         ),
         shown,
@@ -219,14 +211,16 @@ def _burn_panels(groups: Objectives) -> tuple[Panel, ...]:
 
 def _causes(groups: Objectives) -> tuple[Panel, ...]:
     firing = (shared.FIRING, *groups.scope.matchers)
-    pages, tickets = (BoardScope((*firing, f'{TIER}=~"{kind}_.+"'))(ALERTS) for kind in ("page", "ticket"))
+    pages, tickets = (
+        BoardScope((*firing, f'{names.TIER}=~"{kind}_.+"'))(names.ALERTS) for kind in ("page", "ticket")
+    )
     return (
         TimeSeries(
             "Causes",
             "Share of each cause, in the group in which the share is largest: queue and compute are "
             "shares of the request time; failures are grouped by reason; states are those of models that "
             "are not ready.",
-            {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(groups.causes())},
+            {f"{{{{{names.INDICATOR}}}}}: {{{{{names.CAUSE}}}}}": worst(groups.causes())},
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
         ),
         StateTimeline(
@@ -235,7 +229,7 @@ def _causes(groups: Objectives) -> tuple[Panel, ...]:
             "tickets. "
             "Metric: `ALERTS`.",
             {
-                f"{_LEGEND} {{{{{TIER}}}}}": f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})"
+                f"{_LEGEND} {{{{{names.TIER}}}}}": f"max by ({names.SLO}, {names.TIER}, model, version) (2 * {pages} or {tickets})"
             },
             displays.FIRING.when_empty("No burn alert fired"),
             width=12,
@@ -267,7 +261,10 @@ def _period(groups: Objectives) -> tuple[Panel, ...]:
         TimeSeries(
             "Events",
             "Events per second, total and failed: a ratio of 100 % means little with three requests.",
-            {f"all, {{{{{SLO}}}}}": groups.events("total"), f"bad, {{{{{SLO}}}}}": groups.events("error")},
+            {
+                f"all, {{{{{names.SLO}}}}}": groups.events("total"),
+                f"bad, {{{{{names.SLO}}}}}": groups.events("error"),
+            },
             Display("short", minimum=0, no_value="No events"),
             legend="right",
             calcs=("lastNotNull",),
@@ -298,7 +295,7 @@ def _details(groups: Objectives) -> tuple[Panel, ...]:
             "Targets",
             "Target, window and threshold of each objective, as configured in its file.",
             (
-                LabelColumn(SLO, "Objective", width=100),
+                LabelColumn(names.SLO, "Objective", width=100),
                 *(LabelColumn(label, width=100) for label in ("target", "threshold", "window", "owner")),
                 LabelColumn("description"),
             ),
