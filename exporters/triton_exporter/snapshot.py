@@ -123,7 +123,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatistics:
-    """Cumulative statistics of one ready model version, read from `answer`; a reload starts them again at 0."""
+    """Cumulative statistics of one ready model version; a reload starts them again at 0."""
 
     model: str
     version: str
@@ -131,7 +131,6 @@ class ModelStatistics:
     success: int = 0
     batches: tuple[BatchStatistics, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    answer: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

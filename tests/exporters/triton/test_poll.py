@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -14,7 +15,7 @@ from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion, claims
 from triton_exporter.triton import poll
-from triton_exporter.triton.poll import PER_POLL, ApiPoller
+from triton_exporter.triton.poll import PER_POLL, ApiPoller, parse_statistics
 
 TIMEOUT = 1.0
 
@@ -164,6 +165,25 @@ def test_answers_that_are_as_before_are_the_same_objects() -> None:
     assert third.statistics is not None
     assert (2, 7) == tuple(each.executions for each in third.statistics)
     assert third.statistics[1] is second.statistics[1]
+
+
+def test_statistics_are_read_in_parts_as_if_read_whole() -> None:
+    """A model whose text is as before is not read again; models that are written in another way are not mixed up."""
+    random = Random(1)
+    polling = poller("http://127.0.0.1:1")
+    for _ in range(300):
+        models = [
+            {"name": f"m{n}", "execution_count": random.randrange(4)} for n in range(random.randrange(9))
+        ]
+        models += random.choice(
+            [[], [{"x": {"name": "y"}, "name": "z"}], [{"name": "u", "x": {"name": "y"}}]]
+        )
+        models += random.choice([[], [{"version": "1", "name": "é\ud800"}], [{"version": "1"}, {"name": ""}]])
+        random.shuffle(models)
+        document = {"model_stats": models, **random.choice([{}, {"x": {"name": "y"}}])}
+        text = json.dumps(document, separators=(",", random.choice([":", ": "]))).encode()
+
+        assert parse_statistics(text) == polling._parse_statistics(text)
 
 
 @pytest.mark.parametrize(("resting", "times"), [(60.0, 2), (0.0, 1)])
