@@ -107,8 +107,8 @@ class MetricsSampler(Protocol):
 class MetricsLossObserver(Protocol):
     """Wants to know when Triton's metrics cannot be read."""
 
-    def metrics_lost(self) -> None:
-        """Forget what held only while they could be."""
+    def metrics_lost(self, reason: str) -> None:
+        """Forget what held only while they could be; `reason` is one of DOWN_REASONS."""
 
 
 @runtime_checkable
@@ -153,11 +153,11 @@ class Parts:
         for part in self._samplers:
             guarded(part.sample, exposition, now)
 
-    def metrics_lost(self) -> None:
+    def metrics_lost(self, reason: str) -> None:
         """Tell all that want it that Triton's metrics could not be read."""
         for part in self.all:
             if isinstance(part, MetricsLossObserver):
-                guarded(part.metrics_lost)
+                guarded(part.metrics_lost, reason)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the result of one poll of Triton's API to all that want it."""
@@ -430,7 +430,7 @@ class MetricsThread:
             moved, self._counted = counted != self._counted, counted
         else:
             with self._lock:
-                self._parts.metrics_lost()
+                self._parts.metrics_lost(reading.reason)
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
             self._pace.note_reading(cpu_seconds, time.monotonic(), moved=moved)

@@ -424,8 +424,13 @@ class BackendFailures:
                 row.failures += count
                 row.last = now
 
-    def metrics_lost(self) -> None:
-        """A success counts only while Triton answers: it may have ended, and the next one has loaded nothing yet."""
+    def metrics_lost(self, reason: str) -> None:
+        """A success counts only while Triton answers: it may have ended, and the next one has loaded nothing yet.
+
+        With both its ports closed it has ended; the next one need not have an API.
+        """
+        if reason == self._lifecycle.snapshot.api_failure == "refused":
+            self._lifecycle.was_live = False
         if self._lifecycle.succeeded is not None:
             self._lifecycle.succeeded = dict.fromkeys(self._lifecycle.succeeded, 0.0)
 

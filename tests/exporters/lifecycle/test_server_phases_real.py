@@ -86,6 +86,21 @@ def test_a_triton_without_http_is_unknown_rather_than_draining(
     assert "--allow-http=true" in found["Triton's metrics answer and its API does not"]
 
 
+def test_a_triton_that_restarts_without_http_does_not_drain_for_ever(tmp_path: Path) -> None:
+    """Both its ports were closed: what answers now is another process, which need not have an API."""
+    with started(tmp_path) as server, exporting(server.http_url, server.metrics_url) as exporter:
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 1)
+        server.stop()
+        exporter.wait(lambda page: page.value(state.UP) == 0)
+        server.arguments = ("--allow-http=false",)
+        server.start()
+        page = exporter.wait(lambda page: page.value(state.UP) == 1)
+        phase = exporter.get("/state").json()["triton"]["phase"]
+
+    assert "unknown" == phase
+    assert {} == page.series(state.SERVER_LIVE)
+
+
 def test_a_triton_that_wants_a_header_is_not_another_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
