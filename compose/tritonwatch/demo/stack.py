@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import time
@@ -192,13 +193,8 @@ class Stack:
         (self.directory / "prometheus.yml").write_text(config)
 
     def _generate(self) -> None:
-        argv = [
-            "generate",
-            "--objectives",
-            str(files.objectives()),
-            "--out",
-            str(self.directory / "generated"),
-        ]
+        argv = ["generate", "--objectives", str(files.objectives())]
+        argv += ["--out", str(self.directory / "generated")]
         argv += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
         argv += ["--webhook-url", self.ports.url("bridge") + "/alertmanager"]
         if cli.main(argv) != 0:
@@ -240,16 +236,10 @@ class Stack:
         while time.monotonic() < deadline:
             if ended := self.ended():
                 raise CannotStartError(ended)
-            if _answers(url):
-                return
+            with contextlib.suppress(requests.RequestException):
+                if requests.get(url, timeout=2).status_code == 200:
+                    return
             time.sleep(0.1)
         raise CannotStartError(
             f"{child.name} did not answer at {url} in {START_SECONDS:g} s; see {child.log}"
         )
-
-
-def _answers(url: str) -> bool:
-    try:
-        return requests.get(url, timeout=2).status_code == 200
-    except requests.RequestException:
-        return False

@@ -7,18 +7,13 @@ show it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.incident import Incident
 from triton_exporter.catalogue import state, triton
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.server_access import Access
-
-_READY = f"min by (model, version) ({state.MODEL_READY})"
-_REQUESTS_PER_SECOND = f"sum by (model, version) (rate({triton.REQUEST_SUCCESS}[10s]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +26,19 @@ class ModelRow:
     requests_per_second: float | None = None
 
 
-class Viewer:
-    """Reads the models from a Prometheus; one that does not respond shows none."""
+def read_rows(prometheus: Prometheus) -> list[ModelRow]:
+    """Return the models that Prometheus knows; none if it does not respond."""
 
-    def __init__(self, prometheus_url: str) -> None:
-        self._prometheus = Prometheus(Access(prometheus_url))
-
-    def rows(self) -> list[ModelRow]:
-        """Query everything once."""
-        ready, rates = map(self._by_version, (_READY, _REQUESTS_PER_SECOND))
-        return [ModelRow(*key, ready.get(key), rates.get(key)) for key in sorted(ready.keys() | rates.keys())]
-
-    def _by_version(self, query: str) -> dict[tuple[str, str], float]:
+    def by_version(query: str) -> dict[tuple[str, str], float]:
         try:
-            samples = self._prometheus.instant(query)
+            samples = prometheus.instant(query)
         except PrometheusError:
             return {}
         return {(sample.labels["model"], sample.labels["version"]): sample.value for sample in samples}
+
+    ready = by_version(f"min by (model, version) ({state.MODEL_READY})")
+    rates = by_version(f"sum by (model, version) (rate({triton.REQUEST_SUCCESS}[10s]))")
+    return [ModelRow(*key, ready.get(key), rates.get(key)) for key in sorted(ready.keys() | rates.keys())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +53,17 @@ class Notice:
 
 def read_notices(data: Path) -> list[Notice]:
     """Return one notice for each model, alert and status posted so far; `data` is the bridge's folder."""
-    return [
-        notice for record in list_incidents(data) if record.posted for notice in _notices(record.incident)
-    ]
-
-
-def _notices(incident: Incident) -> Iterator[Notice]:
-    reason = "\n".join(incident.evidence.reasons.values()) if incident.evidence is not None else ""
-    for member in incident.members.values():
-        for status in ("firing",) if member.firing else ("firing", "resolved"):
-            yield Notice(status, member.labels["alertname"], member.labels.get("model", ""), reason)
+    notices = []
+    for record in list_incidents(data):
+        if not record.posted:
+            continue
+        evidence = record.incident.evidence
+        reason = "\n".join(evidence.reasons.values()) if evidence is not None else ""
+        for member in record.incident.members.values():
+            alert, model = member.labels["alertname"], member.labels.get("model", "")
+            for status in ("firing",) if member.firing else ("firing", "resolved"):
+                notices.append(Notice(status, alert, model, reason))
+    return notices
 
 
 class MessageLog:
@@ -117,14 +109,6 @@ class Observation:
     repaired: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step: its name in the past tense, and the condition that it happened."""
-
-    name: str
-    happened: Callable[[Observation], bool]
-
-
 def _notified(observation: Observation, status: str, alert: str, model: str, reason: str = "") -> bool:
     return any(
         (notice.status, notice.alert, notice.model) == (status, alert, model) and reason in notice.reason
@@ -157,49 +141,22 @@ def _repaired_and_ready(observation: Observation) -> bool:
     return observation.repaired and ready == {1}
 
 
-BEFORE_REPAIR: Sequence[Step] = (
-    Step("every healthy model serves traffic", _traffic_flows),
-    Step(
-        "on-call was notified that `broken` failed to load, with the reason from Triton",
-        lambda observation: _notified(observation, "firing", "TritonModelLoadFailed", BROKEN, TRITONS_REASON),
+BEFORE_REPAIR: Mapping[str, Callable[[Observation], bool]] = {
+    "every healthy model serves traffic": _traffic_flows,
+    "on-call was notified that `broken` failed to load, with the reason from Triton": lambda seen: _notified(
+        seen, "firing", "TritonModelLoadFailed", BROKEN, TRITONS_REASON
     ),
-    Step(
-        "on-call was notified that no server serves `broken`",
-        lambda observation: _notified(observation, "firing", "TritonModelDownEverywhere", BROKEN),
+    "on-call was notified that no server serves `broken`": lambda seen: _notified(
+        seen, "firing", "TritonModelDownEverywhere", BROKEN
     ),
-    Step(
-        "on-call was notified that `saturated` burns its queue budget",
-        lambda observation: _notified(observation, "firing", "TritonQueueBudgetBurn", SATURATED),
+    "on-call was notified that `saturated` burns its queue budget": lambda seen: _notified(
+        seen, "firing", "TritonQueueBudgetBurn", SATURATED
     ),
-)
-"""These happen in any order; then the demo repairs `broken`."""
+}
+"""Steps, and whether they have happened: in any order. Then the demo repairs `broken`."""
 
-AFTER_REPAIR: Sequence[Step] = (
-    Step("Triton loaded the repaired `broken`", _repaired_and_ready),
-    Step("on-call was notified that `broken` recovered", _resolved),
-)
-
-
-@dataclass
-class Progress:
-    """The names of the steps that have happened."""
-
-    done: set[str] = field(default_factory=set)
-
-    def update(self, observation: Observation) -> list[Step]:
-        """Add the steps that have happened by now, and return the new ones."""
-        new = [
-            step
-            for step in (*BEFORE_REPAIR, *AFTER_REPAIR)
-            if step.name not in self.done and step.happened(observation)
-        ]
-        self.done |= {step.name for step in new}
-        return new
-
-    @property
-    def ready_for_repair(self) -> bool:
-        return all(step.name in self.done for step in BEFORE_REPAIR)
-
-    @property
-    def missing(self) -> list[str]:
-        return [step.name for step in (*BEFORE_REPAIR, *AFTER_REPAIR) if step.name not in self.done]
+AFTER_REPAIR: Mapping[str, Callable[[Observation], bool]] = {
+    "Triton loaded the repaired `broken`": _repaired_and_ready,
+    "on-call was notified that `broken` recovered": _resolved,
+}
+STEPS = {**BEFORE_REPAIR, **AFTER_REPAIR}
