@@ -66,10 +66,25 @@ def _ratio(text: str) -> float:
     return value
 
 
+class _Once(argparse.Action):
+    """Stores a value, and refuses a second one."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest):
+            parser.error(f"{option} is given twice; it takes one value")
+        setattr(namespace, self.dest, values)
+
+
 def _add_group_filter(add: Callable[..., None], text: str) -> None:
     """Add the options by which a verb shows or judges some objectives, and the groups of one model, only."""
     add("--objective NAME...", "use only this objective (repeatable)")
-    add("--model NAME", text)
+    add("--model NAME", text, action=_Once)
 
 
 def _add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
@@ -373,11 +388,15 @@ def _advise(parser: argparse.ArgumentParser) -> None:
         "instances=2,max_batch_size=16",
         _changed,
         dest="changed",
+        action=_Once,
     )
     add("--last DURATION", "length of the time that is measured (default: 1h)", seconds, default=3600.0)
     _add_at(add, "end of the time that is measured")
-    add("--save FILE", "write what is predicted to this file, as JSON")
-    add("--check FILE", "compare what --save wrote with what came after the configuration was changed")
+    add(
+        "--check FILE",
+        "compare what --json wrote to this file with what came after a change of configuration",
+        path,
+    )
     add("--json", "write JSON instead of text")
     add(
         "--watch DURATION",
@@ -388,7 +407,7 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 
 
 def _changed(text: str) -> dict[str, float]:
-    changed = {}
+    changed: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.partition("=")
         name = name.strip()
@@ -397,13 +416,16 @@ def _changed(text: str) -> dict[str, float]:
                 f"{name!r} is not one of {', '.join(CHANGEABLE)}{did_you_mean(name, CHANGEABLE)}"
             )
         try:
-            value = float(number)
+            value = float({"on": "1", "off": "0"}.get(number, number) if name == "batching" else number)
         except ValueError:
             value = math.nan
         least = 0 if name in ("delay_ms", "max_queue_size", "batching") else 1
-        if not least <= value <= 1_000_000 or (name != "delay_ms" and value != int(value)):
-            raise argparse.ArgumentTypeError(f"{part!r}: {number!r} is not a number of {least} or more")
-        changed[name] = value
+        most = 1 if name == "batching" else 1_000_000
+        if not least <= value <= most or (name != "delay_ms" and value != int(value)):
+            form = "on or off" if name == "batching" else f"a number of {least} or more"
+            raise argparse.ArgumentTypeError(f"{part!r}: {number!r} is not {form}")
+        if changed.setdefault(name, value) != value:
+            raise argparse.ArgumentTypeError(f"{name} is given twice")
     return changed
 
 

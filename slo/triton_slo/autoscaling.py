@@ -31,16 +31,16 @@ scaleDown: { stabilizationWindowSeconds: 600 }"""
 def query(selector: str = "") -> str:
     """Return PromQL: the largest share of the break rate that any model's traffic is at; nothing if it is not known.
 
-    The headroom is that of the mean traffic of an hour: how much more there is now is multiplied. Where the headroom
-    of a model with traffic is unknown, the value is at least the target, so that no replica is removed (an ensemble
-    waits in the queues of its steps, which have a headroom of their own).
+    The headroom is that of the last traffic: without any now it counts for nothing. Where the headroom of a model with
+    traffic is unknown, the value is at least the target, so that no replica is removed (an ensemble waits in the queues
+    of its steps, which have a headroom of their own).
     """
     matchers = Matchers(parse_selector(selector)[0])
     now = f"sum by (model, version) (rate({triton.REQUEST_SUCCESS}{matchers}[2m]))"
     least = f'{headroom.RATIO}{{bound="least"}}'
     unknown = f'{headroom.UNKNOWN}{{reason!~"too_little_data|ensemble"}}'
     return (
-        f"max(\n  {now}\n  / avg_over_time({now}[1h:1m])\n  / on (model, version) group_right () {least}\n"
+        f"max(\n  ({now} > bool 0)\n  / on (model, version) group_right () {least}\n"
         f"  or {TARGET} * ({unknown}\n    unless on (model, version, slo) {least})\n)"
     )
 

@@ -68,7 +68,6 @@ UNKNOWN = 'triton_model_headroom_unknown{model="%s",version="1",slo="queue",reas
     ("others", "rate_now", "expected"),
     [
         pytest.param({LEAST % "a": 2}, 10, 0.5, id="traffic over break rate"),
-        pytest.param({LEAST % "a": 2}, 20, 0.95, id="more traffic than in the hour"),
         pytest.param({LEAST % "a": 2}, 0, 0, id="no traffic now"),
         pytest.param({LEAST % "a": 2, LEAST % "b": 1.25}, 10, 0.8, id="the busiest model"),
         pytest.param(

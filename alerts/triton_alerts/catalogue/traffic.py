@@ -243,7 +243,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
             1.2,
             "number",
             "least traffic that may break the objective, over the present traffic",
-            "The traffic is the mean of an hour, and a busy hour is often a fifth above the one before.",
+            "A busy hour is often a fifth above the one before.",
             below=True,
         ),
         severity="warning",

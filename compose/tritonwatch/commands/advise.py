@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
@@ -22,7 +21,7 @@ from triton_slo.advise.report import checked_text, compare, document, read, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS
-from tritonwatch import access, files, output
+from tritonwatch import access, files
 from tritonwatch.arguments import text_of
 from tritonwatch.objective_files import load
 from tritonwatch.parser import did_you_mean
@@ -47,20 +46,14 @@ def run(args: argparse.Namespace) -> int:
         for each in advise(measured, promises.get((measured.model, measured.version), ()), args.changed)
     ]
     advice.sort(key=lambda each: each.order)
-    written = json.dumps(document(advice, end), indent=2)
-    if args.save:
-        try:
-            output.write_file(Path(args.save), written + "\n", replace=True)
-        except OSError as error:
-            raise ProblemsError(output.fault(Path(args.save), error)) from error
-    print(written if args.json else _printable(map(text, advice)))
+    print(json.dumps(document(advice, end), indent=2) if args.json else _printable(map(text, advice)))
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
-    if args.save or args.changed:
-        raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --save and --if"))
-    saved = read(args.check, text_of(Path(args.check)))
+    if args.changed:
+        raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --if"))
+    saved = read(str(args.check), text_of(args.check))
     models, promises, _ = _measured(args, _warn)
     known = {(measured.model, measured.version): measured for measured in models}
     comparisons = []
@@ -95,7 +88,7 @@ def _watch(args: argparse.Namespace) -> int:
 
     if not (args.watch and args.listen):
         raise ProblemsError(Problem("--watch", "needs --listen, and --listen needs --watch", "give both"))
-    for option in ("changed", "at", "save", "check", "json"):
+    for option in ("changed", "at", "check", "json"):
         if getattr(args, option):
             name = "--if" if option == "changed" else f"--{option}"
             raise ProblemsError(Problem(name, "is of no use with --watch", "leave it out"))

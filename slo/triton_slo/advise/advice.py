@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import time_text
-from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads
+from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads, present, queue_limit
 from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.simulate import Outcome, Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -24,8 +24,6 @@ MARGIN = 0.1
 """Every break rate is uncertain by this share, besides what the fit leaves open."""
 HEAVY_CV2 = 1.5
 """Executions that vary more have a tail that counters do not show: only an upper limit is known."""
-NEAR = 1.5
-"""A share of bad requests within so many times the allowed one proves nothing of the rate."""
 VAGUE = 1.3
 """Where a full batch may take so much longer than at best, only limits are given."""
 MAX_CHANGES = 3
@@ -100,8 +98,10 @@ class Advice:
         return self.overload is not None and self.overload.lasts
 
     @property
-    def needs_change(self) -> bool:
-        """Whether traffic is nearer to the break rate than `ROOM`."""
+    def needs_change(self) -> bool | None:
+        """Whether traffic is nearer to the break rate than `ROOM`; None where that is not known."""
+        if self.unknown and not self.is_overloaded:
+            return None
         least = None if self.headroom is None else self.headroom.least
         return self.promise.holds is False or self.is_overloaded or least is None or least < ROOM
 
@@ -129,18 +129,20 @@ def advise(
             return replace(advice, unknown="no_configuration", text=why)
         try:
             fitted = fit(measured.steps, now, promise.target, promise.threshold)
-            # In an overload more comes than is answered.
-            traffic = replace(fitted, rate=over.rate) if over and over.lasts else fitted
+            traffic = present(fitted, measured.steps, now.instances)
+            if over and over.lasts:
+                traffic = replace(traffic, rate=over.rate)
             play = Play(traffic, promise)
-            breaks = _as_measured(play.breaks(now), promise, fitted)
+            breaks = play.breaks(now)
+            _refuse_contradiction(breaks, promise, fitted)
         except UnfitError as error:
             return replace(advice, unknown=error.reason, text=str(error))
         asked = play.change(changed, now) if changed else None
-        advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
+        advice = replace(advice, fit=traffic, breaks=breaks if breaks.most else None, asked=asked)
         if breaks.estimate is None or not breaks.most:
             reason, text = _why_no_estimate(fitted, promise, now, breaks)
             advice = replace(advice, unknown=reason, text=text)
-        if not changes or not advice.needs_change:
+        if not changes or advice.needs_change is False:
             return advice
         plays = [Play(traffic, other) if other != promise else play for other in promises]
         found = [
@@ -155,29 +157,20 @@ def advise(
     return tuple(map(of, promises))
 
 
-def _as_measured(breaks: Range, promise: Promise, fitted: Fit) -> Range:
-    """Return the range within what was measured. Raises UnfitError where the two exclude each other.
+def _refuse_contradiction(breaks: Range, promise: Promise, fitted: Fit) -> None:
+    """Raise UnfitError where what was measured excludes the range.
 
-    An objective that held bears the mean traffic; one that was broken does not bear the busiest minutes.
+    An objective that held bears the mean traffic; one that was broken does not bear the busiest minutes. A disturbance
+    that the fit leaves out may have broken it.
     """
-    if promise.good is None:
-        return breaks
-    # A disturbance that the fit leaves out may have broken it, or few requests, whose share is an estimate.
-    if not promise.holds and (fitted.left_out or 1 - promise.good < NEAR * (1 - promise.target)):
-        return breaks
-    if promise.holds and (breaks.most or 0.0) >= fitted.rate / GAIN:
-        limit, least, most, moved = fitted.rate, 1.0, 1 + MARGIN, max
-    elif not promise.holds and (breaks.least or 0.0) <= GAIN * fitted.peak:
-        limit, least, most, moved = fitted.peak, 1 - MARGIN, 1.0, min
-    else:
-        told = "fewer" if promise.holds else "more"
+    held = promise.holds is True and (breaks.most or 0.0) < fitted.rate / GAIN
+    broken = promise.holds is False and not fitted.left_out and (breaks.least or 0.0) > GAIN * fitted.peak
+    if held or broken:
         raise UnfitError(
             "tail_differs",
-            f"{told} requests were too slow at this traffic than predicted: some executions take much longer than "
-            "most, and counters do not show how long",
+            f"{'fewer' if held else 'more'} requests were too slow at this traffic than predicted: some executions take "
+            "much longer than most, and counters do not show how long",
         )
-    ends = (breaks.least, least), (breaks.estimate, 1.0), (breaks.most, most)
-    return Range(*(None if value is None else moved(value, limit * part) for value, part in ends))
 
 
 def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: Range) -> tuple[str, str]:
@@ -266,12 +259,10 @@ class Play:
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)
-        note = ""
-        alone = changed.setting(self.fit.rows).max_batch == 1
-        if alone and changed.limit and changed.dynamic_batching:
+        setting = changed.setting(self.fit.rows)
+        if note := queue_limit(setting):
             breaks = Range(None, None, breaks.most)
-            note = "with max_queue_size and batches of one, Triton 2.51 leaves instances idle"
-        elif alone and what.keys() & {"max_batch_size", "delay_ms", "max_queue_size"}:
+        elif setting.max_batch == 1 and what.keys() & {"max_batch_size", "delay_ms", "max_queue_size"}:
             note = "without batching, max_batch_size, delay_ms and max_queue_size change nothing"
         elif changed.kind == "gpu" and changed.instances > now.instances:
             same = self.breaks(replace(changed, instances=now.instances))
@@ -291,7 +282,13 @@ class Play:
             "batching": now.dynamic_batching,
             "replicas": self.fit.servers,
         }
-        name = ", ".join(f"{name}={value:g} (now {was[name]:g})" for name, value in what.items())
+
+        def shown(name: str, value: float) -> str:
+            return ("off", "on")[value > 0] if name == "batching" else f"{value:g}"
+
+        name = ", ".join(
+            f"{name}={shown(name, to)} (now {shown(name, was[name])})" for name, to in what.items()
+        )
         if breaks.estimate is None:
             return Change(name, what, breaks, None, None, note)
         outcome = self.outcome(changed, self.fit.rate / servers)

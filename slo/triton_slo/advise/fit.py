@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from statistics import fmean, median, stdev
 
 import numpy as np
@@ -38,6 +38,10 @@ LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
 
 
+PRESENT = (300.0, 60.0, 0.0)
+"""Seconds that may be the present; 0 is one step."""
+
+
 class UnfitError(Exception):
     """The counters do not allow advice; `reason` is a word, the message a sentence."""
 
@@ -50,7 +54,7 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `rate` is that of all servers, `peak` that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
+    `rate` is that of all servers, in the `seconds` before `until` (Unix time); 0 is all the time. `peak` that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
     batch takes the same with all three, and a larger one differs. Waits are those outside of overloads.
     `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that are
     unlike the rest.
@@ -71,13 +75,15 @@ class Fit:
     modelled_wait: float
     z: float
     left_out: float
+    seconds: float = 0.0
+    until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A time (Unix) in which more requests a second came than all instances answered; an execution `took` seconds.
+    """A time (Unix) in which more requests a second came than all instances answered.
 
-    It ends when the queue is empty again; while the queue grows, it `lasts`.
+    It ends when instances are free again; it `lasts` until the queue gets shorter.
     """
 
     since: float
@@ -85,24 +91,43 @@ class Overload:
     lasts: bool
     rate: float
     capacity: float
-    took: float
-    servers: int
 
     def covers(self, step: Step) -> bool:
         """Return whether requests that waited in that queue may be in a step."""
         return self.since - step.seconds < step.at <= self.until + step.seconds
 
 
-def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overload]:
-    """Return when the wait grew by more than chance explains while all instances were busy.
-
-    What is answered came as long ago as it waited: where the wait grows by g in t seconds, so many requests came in
-    t - g. Where clients wait for answers, the wait stops growing at their number.
-    """
+def _moments(steps: Iterable[Step]) -> list[tuple[float, Step]]:
+    """Return when steps ended, and what all servers did in them."""
     by_moment: dict[float, list[Step]] = defaultdict(list)
     for step in steps:
         by_moment[step.at].append(step)
-    moments = [(at, total(own)) for at, own in sorted(by_moment.items())]
+    return [(at, total(own)) for at, own in sorted(by_moment.items())]
+
+
+def present(fitted: Fit, steps: Sequence[Step], instances: int) -> Fit:
+    """Return the fit with the traffic of the last minutes in which requests came, or of less where more come since."""
+    moments, length = _moments(steps), steps[0].seconds
+    while len(moments) > 1 and moments[-1][1].came <= 0:
+        moments.pop()
+    rate = 0.0
+    for span in PRESENT:
+        recent = moments[-max(1, round(span / length)) :]
+        seconds = length * len(recent)
+        came = max(0.0, math.fsum(sums.came for _, sums in recent))
+        if not rate or came - rate * seconds > LARGE_Z * (fitted.burst * rate * seconds) ** 0.5:
+            rate, whole = came / seconds, total(sums for _, sums in recent)
+            busy = whole.busy_seconds / whole.seconds / instances
+            fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=recent[-1][0])
+    return fitted
+
+
+def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overload]:
+    """Return when the queue grew by more than chance explains while all instances were busy.
+
+    Where clients wait for answers, it stops growing at their number.
+    """
+    moments = _moments(steps)
 
     def is_busy(moment: tuple[float, Step]) -> bool:
         sums = moment[1]
@@ -110,26 +135,40 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
 
     found = []
     for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
-        waits = [sums.queue_seconds / sums.requests for _, sums in run]
-        peak = waits.index(max(waits))
-        first = max((k for k in range(peak) if waits[k] < waits[peak] / 10), default=0)
-        rise, length = total(sums for _, sums in run[first + 1 : peak + 1]), steps[0].seconds
-        seconds, grown = run[peak][0] - run[first][0], waits[peak] - waits[first]
-        late = waits[peak] - waits[(first + peak) // 2]
-        if grown * rise.requests <= LARGE_Z * rise.requests**0.5 * seconds or late < grown / 4:
+        levels = [0.0, *accumulate(sums.waiting for _, sums in run)]
+        peak = levels.index(max(levels))
+        first = max((k for k in range(peak) if levels[k] <= levels[peak] / 10), default=0)
+        rise, length, grown = (
+            total(sums for _, sums in run[first:peak]),
+            steps[0].seconds,
+            levels[peak] - levels[first],
+        )
+        late = levels[peak] - levels[(first + peak) // 2]
+        if peak - first < 2 or grown <= LARGE_Z * rise.requests**0.5 or late < grown / 4:
             continue
+        seconds, last = length * (peak - first), run[-1][1]
         found.append(
             Overload(
-                since=max(run[0][0] - 2 * length, run[peak][0] - length / 2 - waits[peak] * seconds / grown),
+                since=max(run[0][0], run[first][0] - levels[first] * seconds / grown) - length,
                 until=run[-1][0],
-                lasts=run[-1] is moments[-1] and waits[-1] > waits[peak] / 2,
-                rate=rise.requests / max(length, seconds - grown),
+                lasts=run[-1] is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
+                rate=rise.came / seconds,
                 capacity=rise.requests / seconds,
-                took=rise.busy_seconds / rise.executions,
-                servers=len({each.server for each in by_moment[run[peak][0]]}),
             )
         )
     return found
+
+
+def _refuse_growing_queue(steps: Sequence[Step]) -> None:
+    """Raise UnfitError where a queue grows that did not for long enough to be an overload."""
+    moments = [sums for _, sums in _moments(steps)]
+    recent = total(moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :])
+    if moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5:
+        text = (
+            f"the load changed in the last minute: {recent.came:.0f} requests came, {recent.requests:.0f} were answered; "
+            "ask again in a minute"
+        )
+        raise UnfitError("load_changed", text)
 
 
 def fit(steps: Sequence[Step], configuration: Configuration, target: float, threshold: float) -> Fit:
@@ -148,18 +187,25 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         text = f"requests have {each:.2f} inferences on average: the mix of sizes is not known"
         raise UnfitError("mixed_batches", text)
     rows = round(each)
+    setting = configuration.setting(rows)
+    if why := queue_limit(setting):
+        fix = "leave it out" + (
+            f", or set it to {2 * setting.max_batch} or more" if setting.max_batch > 1 else ""
+        )
+        raise UnfitError("queue_limit", f"{why}; {fix}")
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, target)
     service, slow, fast = _services(kept, rows)
     _refuse_shared_device(kept, service)
     # While a queue grows, the wait tells when that began, and answers come at the pace of the instances.
     over = overloads(steps, configuration)
+    if not (over and over[-1].lasts):
+        _refuse_growing_queue(steps)
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
     servers = _servers(used)
     whole, used_whole = total(kept), total(used)
-    setting = configuration.setting(rows)
     calm = [step for step in used if not any(each.covers(step) for each in over)]
     waited, burst, played = [step for step in calm if step.executions], 1.0, Played(0.0, 0.0, 0.0)
     if waited:
@@ -173,7 +219,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
         peak=max(
-            *(servers * block.requests / block.seconds for block in map(total, _blocks(kept))),
+            *(servers * block.requests / block.seconds for block in map(total, parts_of(kept))),
             *(each.rate for each in over),
         ),
         burst=burst,
@@ -194,12 +240,15 @@ def _refuse_unknown(configuration: Configuration) -> None:
         raise UnfitError("ensemble", f"an ensemble waits in the queues of its steps: ask about {names}")
     if configuration.unsupported:
         raise UnfitError("unsupported", f"not tried with {', '.join(configuration.unsupported)}")
-    if configuration.limit and configuration.setting().max_batch == 1:
-        raise UnfitError(
-            "stalls",
-            "with max_queue_size and batches of one, Triton lets requests wait beside a free instance for up to "
-            "0.5 s; set max_batch_size above 1, or no max_queue_size",
-        )
+
+
+def queue_limit(setting: Setting) -> str:
+    """Return why no rate is told with this limit of the queue; nothing where one is, or there is no limit."""
+    if not setting.limit or setting.limit >= setting.max_batch > 1:
+        return ""
+    if setting.max_batch == 1:
+        return "with max_queue_size and batches of one, Triton 2.51 lets requests wait beside idle instances"
+    return f"max_queue_size {setting.limit} is below the batch size {setting.max_batch}: a queue so short fills no batch"
 
 
 def _require_executions(steps: Sequence[Step], target: float) -> None:
@@ -246,6 +295,11 @@ def _expected(step: Step, service: Service) -> float:
     return service.fixed * step.executions + service.each * step.requests
 
 
+def _off(step: Step, service: Service) -> float:
+    """Return by how much a step's executions are longer than expected, in parts of one's variation."""
+    return (step.busy_seconds / _expected(step, service) - 1) * math.sqrt(step.executions)
+
+
 def _neighbours(steps: Sequence[Step]) -> list[tuple[Step, Step]]:
     """Return each step with the next one of its server."""
     known = {(step.server, step.at): step for step in steps}
@@ -256,19 +310,19 @@ def _neighbours(steps: Sequence[Step]) -> list[tuple[Step, Step]]:
 def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
     """Return the squared variation of executions around their mean, from the spread of the sums, and its error.
 
-    What a reading cuts off one step it adds to the next: the products of neighbours take that away again.
+    What a reading cuts off one step it adds to the next: the products of neighbours take that away again, up to as much
+    as readings that are apart can cut off. Where each execution has one request, they are not.
     """
-
-    def off(step: Step) -> float:
-        return (step.busy_seconds / _expected(step, service) - 1) * math.sqrt(step.executions)
-
-    squares = math.fsum(off(step) ** 2 for step in steps) / max(1, len(steps) - 2)
-    products = [off(step) * off(following) for step, following in _neighbours(steps)]
-    cv2 = max(0.0, squares + min(0.0, 2 * fmean(products or [0.0])))
+    squares = math.fsum(_off(step, service) ** 2 for step in steps) / max(1, len(steps) - 2)
+    products = [_off(step, service) * _off(following, service) for step, following in _neighbours(steps)]
+    most = (READ_APART / steps[0].seconds) ** 2 * fmean(step.executions for step in steps)
+    if all(step.busy_seconds == step.compute_seconds for step in steps):
+        most = 0.0
+    cv2 = squares - min(max(0.0, -2 * fmean(products or [0.0])), most, squares)
     return cv2, squares * 2 / len(steps) ** 0.5
 
 
-def _blocks(steps: Sequence[Step]) -> list[list[Step]]:
+def parts_of(steps: Sequence[Step]) -> list[list[Step]]:
     ordered = sorted(steps, key=lambda step: step.at)
     size = math.ceil(len(ordered) / BLOCKS)
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
@@ -276,11 +330,17 @@ def _blocks(steps: Sequence[Step]) -> list[list[Step]]:
 
 def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]:
     """Return the steps of the parts of the time in which executions took what they take in most."""
-    blocks = _blocks(steps)
+    blocks = parts_of(steps)
     ratios = [total(block).busy_seconds / _expected(total(block), service) for block in blocks]
     middle = median(ratios)
     noise = 1.5 * median(abs(ratio - middle) for ratio in ratios)
-    limit = max(STRANGE * middle, 4 * noise)
+    # Of few executions that vary, a part differs by chance.
+    chance = (
+        6
+        * median(abs(_off(step, service)) for step in steps)
+        / (total(steps).executions / len(blocks)) ** 0.5
+    )
+    limit = max(STRANGE * middle, 4 * noise, chance)
     alike = [block for block, ratio in zip(blocks, ratios, strict=True) if abs(ratio - middle) <= limit]
     if len(alike) < len(blocks) / 2 or noise > 3 * STRANGE * middle:
         text = "executions take longer at some times than at others, and nothing that Triton counts says why"
@@ -350,7 +410,7 @@ class Played:
 
 def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
     """Play the present, at the rates of its parts."""
-    blocks = sorted(map(total, _blocks(steps)), key=lambda block: block.requests / block.seconds)
+    blocks = sorted(map(total, parts_of(steps)), key=lambda block: block.requests / block.seconds)
     size = math.ceil(len(blocks) / LEVELS)
     # Modelled seconds and executions of each block; how far the seconds of a level are off by chance.
     queued, executed, chance = [], [], []
@@ -428,11 +488,14 @@ def _match(
     if refuse and played.z > LARGE_Z and wait - played.wait > 0.1 * threshold:
         longest = play(setting, steps, slow, burst)
         if longest.z > LARGE_Z:
-            idle = "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
+            why = "and do not come in such bursts: something else delays them, or their rate changes by turns"
+            if setting.limit:
+                why += "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
+            if most < 1:
+                why = "and as many come in every step: they come together at even intervals, or clients wait for answers"
             raise UnfitError(
-                "other_delay",
+                "paced_clients" if most < 1 else "other_delay",
                 f"requests wait {measured_text(wait)} on average, not {measured_text(longest.wait)} or less as "
-                f"expected (z {longest.z:.1f}), and do not come in such bursts: something else delays them"
-                + (idle if setting.limit else ""),
+                f"expected (z {longest.z:.1f}), {why}",
             )
     return burst, played

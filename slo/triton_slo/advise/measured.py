@@ -21,13 +21,16 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import Matchers, by, regex_of
 
+NEAR = 1.5
+"""An estimated share of bad requests within so many times the allowed one proves nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one server did for a model from one reading to the next, which ended at Unix time `at`.
 
-    `requests` succeeded, and their times are known. In `compute_seconds` a batch of 8 adds its time 8 times, in
-    `busy_seconds` once. `squares` adds the square of the inferences of each execution. `others_busy` is how many
+    `requests` succeeded, and their times are known; by `waiting` the queue grew. In `compute_seconds` a batch of 8 adds its
+    time 8 times, in `busy_seconds` once. `squares` adds the square of the inferences of each execution. `others_busy` is how many
     instances of each other model of that server were executing, on average.
     """
 
@@ -38,6 +41,7 @@ class Step:
     inferences: float = 0.0
     requests: float = 0.0
     failures: float = 0.0
+    waiting: float = 0.0
     queue_seconds: float = 0.0
     request_seconds: float = 0.0
     compute_seconds: float = 0.0
@@ -45,12 +49,18 @@ class Step:
     squares: float = 0.0
     others_busy: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def came(self) -> float:
+        """Requests that came: what was answered, or joined the queue."""
+        return self.requests + self.failures + self.waiting
+
 
 _COUNTERS: Mapping[str, tuple[object, float]] = {
     "executions": (triton.EXEC_COUNT, 1),
     "inferences": (triton.INFERENCE_COUNT, 1),
     "requests": (triton.REQUEST_SUCCESS, 1),
     "failures": (triton.REQUEST_FAILURE, 1),
+    "waiting": (triton.PENDING_REQUESTS, 1),
     "queue_seconds": (triton.QUEUE_DURATION_US, 1e-6),
     "request_seconds": (triton.REQUEST_DURATION_US, 1e-6),
     "compute_seconds": ("nv_inference_compute_(input|infer|output)_duration_us", 1e-6),
@@ -119,11 +129,11 @@ def read_models(
             labels = series.labels
             key = labels["instance"], labels.get("model", ""), labels.get("version", "")
             values = dict(zip(series.times, series.values, strict=True))
-            # A step in which a server began again at 0 is left out.
+            # A step in which a server began again at 0 is left out; but a queue may get shorter.
             grown[key][name] = {
                 at: unit * (value - values[at - step])
                 for at, value in values.items()
-                if value >= values.get(at - step, math.inf)
+                if value >= values.get(at - step, math.inf) or (name == "waiting" and at - step in values)
             }
     configurations = _configurations(prometheus, start, end, step, own)
     found: dict[tuple[str, str], list[Step]] = defaultdict(list)
@@ -215,7 +225,7 @@ def _configuration(facts: _Facts) -> Configuration:
 class Promise:
     """An objective on one model version: a share `target` of requests waits, or takes, at most `threshold` seconds.
 
-    `good` is the share that did in the time that was measured; None if it is not known.
+    `good` is the share that did in the `seconds` that were measured, as estimated; None if it is not known.
     """
 
     slo: str
@@ -223,6 +233,7 @@ class Promise:
     target: float
     threshold: float
     good: float | None = None
+    seconds: float = 0.0
 
     @property
     def verb(self) -> str:
@@ -230,8 +241,9 @@ class Promise:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it was met in the time that was measured."""
-        return None if self.good is None else self.good >= self.target
+        """Whether it was met in the time that was measured; None where the estimate is too near the target to say so."""
+        bad, allowed = math.inf if self.good is None else 1 - self.good, 1 - self.target
+        return None if self.good is None or allowed / NEAR < bad < NEAR * allowed else bad < allowed
 
 
 Promises = Mapping[tuple[str, str], Sequence[Promise]]
@@ -255,7 +267,7 @@ def read_promises(
         indicator = objective.indicator
         if not isinstance(indicator, Latency | Queue) or getattr(indicator, "gateway", False):
             continue
-        good: dict[tuple[str, str], float] = {}
+        good: dict[tuple[str, str], tuple[float, float]] = {}
         with suppress(NoSeriesError):
             plan = Plan(objective, Options(scrape_interval_seconds=step))
             history = fetch(prometheus, [plan], start, end, step, recorded=False)
@@ -267,11 +279,12 @@ def read_promises(
                 model, version = key
                 counted = (history.times >= since.get((model, version), math.inf)) & (events > 0)
                 if counted.any():
-                    good[model, version] = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
+                    share = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
+                    good[model, version] = share, step * float(np.sum(counted))
         for each in models:
             target, threshold = objective.resolve(each.model, each.version) or (0.0, None)
             if threshold is not None:
-                share = good.get((each.model, each.version))
-                promise = Promise(objective.name, indicator.kind, target, threshold, share)
+                seen = good.get((each.model, each.version), ())
+                promise = Promise(objective.name, indicator.kind, target, threshold, *seen)
                 promises[each.model, each.version].append(promise)
     return promises

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
-from triton_exporter.common.duration import measured_text, time_text
+from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import HEAVY_CV2, Advice, Change, Play, Range, apply
-from triton_slo.advise.fit import LARGE_Z, Fit, Overload, play
+from triton_slo.advise.advice import Advice, Change, Play, Range, apply
+from triton_slo.advise.fit import LARGE_Z, Fit, Overload, parts_of, play
 from triton_slo.advise.measured import Configuration, Measured, total
 from triton_slo.amounts import digits, ratio
-from triton_slo.problem_words import count
 
 _WIDTH = 80
+VARIED = 0.25
+"""Where rates of parts of the time differ by more than this share, their waits prove no prediction wrong."""
+_LARGE = 1e6
+"""No number of a fit is larger."""
 ENOUGH = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
 
 def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
-    """Return what `--json` and `--save` write: rates in requests a second, times in seconds; `at` is Unix time."""
+    """Return what `--json` writes: rates in requests a second, times in seconds; `at` is Unix time."""
     written = []
     for each in advice:
         whole = {**asdict(each), "holds": each.promise.holds, "needs_change": each.needs_change}
@@ -42,17 +46,22 @@ def text(advice: Advice) -> str:
         f"{name}, {promise.slo}: {ratio(promise.target)} {promise.verb} at most {time_text(promise.threshold)}"
     ]
     if promise.good is not None:
-        met = "held" if promise.holds else "was broken"
-        lines += row("now", f"the objective {met}: {ratio(promise.good)} did")
-    if advice.overload is not None and advice.configuration is not None:
-        lines += row("overload", _overload(advice.overload, advice.configuration.instances))
+        met = {True: "held", False: "was broken", None: "may have held or not"}[promise.holds]
+        lines += row(
+            "past",
+            f"the objective {met}: about {ratio(promise.good)} (estimated) did in {in_words(promise.seconds)}",
+        )
+    if advice.overload is not None:
+        lines += row("overload", _overload(advice.overload))
     if advice.unknown:
         lines += row("UNKNOWN", f"{advice.text} ({advice.unknown})")
     if fit is None:
         return "\n".join(lines)
     on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
     if not advice.is_overloaded:
-        lines += row("traffic", f"{rate(fit.rate)} requests/s on {on}, instances {fit.utilization:.0%} busy")
+        window = f"in the {in_words(fit.seconds)} until {hour_text(fit.until, fit.until)}"
+        busy = f"instances {fit.utilization:.0%} busy"
+        lines += row("traffic", f"{rate(fit.rate)} requests/s {window}, on {on}, {busy}")
     if advice.breaks is not None and advice.headroom is not None:
         room = f"; headroom {_span(advice.headroom, ' times this traffic')}"
         lines += row("breaks", _at(advice.breaks) + ("" if advice.is_overloaded else room))
@@ -61,11 +70,10 @@ def text(advice: Advice) -> str:
     if fit.wait or fit.modelled_wait:
         told = f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled (z {fit.z:.1f})"
         left = " outside of the overload" if advice.overload else ""
-        even = "; requests that come evenly break it later" if left and fit.z < -LARGE_Z else ""
-        lines += row("fit", f"{told}{left}, of {fit.executions:,.0f} executions{dropped}{even}")
+        lines += row("fit", f"{told}{left}, of {fit.executions:,.0f} executions{dropped}")
     if advice.asked is not None:
         lines += row("asked", _change(advice.asked))
-    if not advice.needs_change:
+    if advice.needs_change is False:
         lines += row("advice", "No change needed.")
     elif not advice.changes and not advice.unknown:
         lines += row("advice", "None of the changes that can be predicted helps.")
@@ -87,14 +95,12 @@ def row(word: str, told: str) -> list[str]:
     )
 
 
-def _overload(over: Overload, instances: int) -> str:
-    on = f" on each of {over.servers} servers" if over.servers > 1 else ""
-    answer = "answers" if instances * over.servers == 1 else "answer"
-    since = hour_text(over.since, over.until)
+def _overload(over: Overload) -> str:
+    came = "have come since {}" if over.lasts else "came from {} on"
+    until = "" if over.lasts else f"; they were busy with them until {hour_text(over.until, over.until)}"
     return (
-        f"{rate(over.rate)} requests/s {'come' if over.lasts else 'came'}, {count(instances, 'instance')}{on} {answer} at most "
-        f"{rate(over.capacity)}/s (executions of {measured_text(over.took)}): over capacity "
-        + (f"since {since}" if over.lasts else f"from {since} to {hour_text(over.until, over.until)}")
+        f"{rate(over.rate)} requests/s {came.format(hour_text(over.since, over.until))}, instances answer at most "
+        f"{rate(over.capacity)}/s{until}"
     )
 
 
@@ -118,9 +124,8 @@ def _assumes(fit: Fit) -> str:
     service = fit.service
     parts = [measured_text(service.fixed)] if service.fixed else []
     parts += [f"{measured_text(service.each)} a request"] if service.each else []
-    tail = ", a tail that counters do not show" if service.cv2 > HEAVY_CV2 else ""
     come = "one by one" if fit.burst < 1.05 else f"{digits(fit.burst)} at a time"
-    took = f"an execution takes {' + '.join(parts)}, cv2 {service.cv2:.2f}{tail}"
+    took = f"an execution takes {' + '.join(parts)}, cv2 {service.cv2:.2f}"
     return f"{took}; requests come {come}, independently"
 
 
@@ -160,6 +165,7 @@ def _fields(now: Configuration, what: Mapping[str, float]) -> Iterator[str]:
 class Saved:
     """What was predicted at Unix time `at`."""
 
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
     at: float
     advice: Sequence[Advice]
 
@@ -185,10 +191,16 @@ class Comparison:
 def read(place: str, text: str) -> Saved:
     """Return the predictions of a file. Raises ProblemsError."""
     try:
-        return TypeAdapter(Saved).validate_json(text)
-    except ValidationError as error:
-        fix = "name a file that `tritonwatch advise --save FILE` wrote"
+        saved = TypeAdapter(Saved).validate_json(text)
+        utc_text(saved.at)
+        for fit in filter(None, (each.fit for each in saved.advice)):
+            least, most = (*astuple(fit.service), fit.overhead), (fit.rows, fit.burst)
+            if min(least) < 0 or min(most) < 1 or max(least + most) > _LARGE:
+                raise ValueError(fit)
+    except (ValueError, ArithmeticError, OSError) as error:
+        fix = "name a file with the output of `tritonwatch advise --json`"
         raise ProblemsError(Problem(place, "is not a file of predictions", fix), code=1) from error
+    return saved
 
 
 def compare(advice: Advice, at: float, measured: Measured, good: float | None) -> Comparison:
@@ -213,6 +225,17 @@ def compare(advice: Advice, at: float, measured: Measured, good: float | None) -
     wait = sums.queue_seconds / sums.requests
     one = sums.requests / sums.seconds
     future = Play(fit, promise)
+    came_true = abs(played.z) <= LARGE_Z or abs(wait - played.wait) <= max(
+        0.1 * promise.threshold, 0.25 * played.wait
+    )
+    parts = [total(block) for block in parts_of(steps)]
+    rates = sorted(part.requests / part.seconds for part in parts)
+    if not came_true and rates[-1] - rates[0] > max(
+        VARIED * one, 2 * LARGE_Z * (fit.burst * one / parts[0].seconds) ** 0.5
+    ):
+        span = f"from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
+        means = f"mean wait {measured_text(wait)}, predicted {measured_text(played.wait)}"
+        return replace(found, open=f"the rate varied, {span}, so that this cannot be judged: {means}")
     return replace(
         found,
         rate=one * servers,
@@ -220,8 +243,7 @@ def compare(advice: Advice, at: float, measured: Measured, good: float | None) -
         predicted_wait=played.wait,
         good=good,
         predicted_good=1 - future.bad(future.outcome(now, one)),
-        came_true=abs(wait - played.wait) <= max(0.1 * promise.threshold, 0.25 * played.wait)
-        or abs(played.z) <= LARGE_Z,
+        came_true=came_true,
     )
 
 
@@ -234,5 +256,7 @@ def checked_text(found: Comparison) -> str:
     measured, predicted = measured_text(found.wait), measured_text(found.predicted_wait)
     lines += row("wait", f"mean {measured} at {rate(found.rate)} requests/s, predicted {predicted}")
     if found.good is not None:
-        lines += row("good", f"{ratio(found.good)}, predicted {ratio(found.predicted_good)}")
+        lines += row(
+            "good", f"about {ratio(found.good)} (estimated), predicted {ratio(found.predicted_good)}"
+        )
     return "\n".join(lines + row("verdict", "as predicted" if found.came_true else "not as predicted"))

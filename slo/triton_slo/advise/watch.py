@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from triton_exporter.catalogue.external import headroom
 from triton_exporter.family import Family
 from triton_slo.advise.advice import Advice, advise
+from triton_slo.advise.fit import present
 from triton_slo.advise.measured import Measured, Promises, total
 
 MOVED = 0.05
@@ -56,7 +57,13 @@ class Watch:
             ):
                 self.computations += 1
                 last = _Computed(now, conditions, amounts, advise(measured, own, changes=False))
-            known[key] = last
+            # The break rate stays; the traffic is that of now.
+            instances = measured.configuration.instances if measured.configuration else 1
+            advice = tuple(
+                replace(each, fit=each.fit and present(each.fit, measured.steps, instances))
+                for each in last.advice
+            )
+            known[key] = replace(last, advice=advice)
         self._known, self._updated = known, now
 
     def families(self, now: float) -> tuple[Family, ...]:

@@ -40,6 +40,7 @@ class Made:
     ) -> list[Step]:
         """What the counters grow by, when requests come at these times."""
         sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 6)
+        waits: dict[int, int] = defaultdict(int)
         free, waiting = [0.0] * self.instances, list(times)
         i = 0
         while i < len(waiting):
@@ -54,14 +55,20 @@ class Made:
             of[3] += took
             of[4] += took * len(taken)
             of[5] += len(taken) ** 2
+            for started in taken:
+                waits[int(start // STEP)] -= 1
+                waits[int(started // STEP)] += 1
             i += len(taken)
-        return [_step(server, k, sums[k], others(k * STEP) if others else 0.0) for k in range(max(sums))]
+        return [
+            _step(server, k, sums[k], waits[k], others(k * STEP) if others else 0.0) for k in range(max(sums))
+        ]
 
     def closed_loop(self, clients: int, think: float, seconds: float = HOUR) -> list[Step]:
         """What they grow by, when each client waits for its answer and then `think` seconds on average."""
         chance = random.Random(1)
         ready = sorted(chance.expovariate(1 / think) for _ in range(clients))
         sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 6)
+        waits: dict[int, int] = defaultdict(int)
         free = 0.0
         while ready[0] < seconds:
             at = ready.pop(0)
@@ -69,12 +76,14 @@ class Made:
             free = start + (took := self.seconds(1, start))
             for i, value in enumerate((1, 1, start - at, took, took, 1)):
                 sums[int(free // STEP)][i] += value
+            waits[int(at // STEP)] += 1
+            waits[int(start // STEP)] -= 1
             ready.append(free + chance.expovariate(1 / think))
             ready.sort()
-        return [_step("a", k, sums[k], 0.0) for k in range(max(sums))]
+        return [_step("a", k, sums[k], waits[k]) for k in range(max(sums))]
 
 
-def _step(server: str, k: int, sums: Sequence[float], other: float) -> Step:
+def _step(server: str, k: int, sums: Sequence[float], waiting: float, other: float = 0.0) -> Step:
     executions, requests, queued, busy, computed, squares = sums
     return Step(
         server=server,
@@ -84,6 +93,7 @@ def _step(server: str, k: int, sums: Sequence[float], other: float) -> Step:
         inferences=requests,
         requests=requests,
         failures=0.0,
+        waiting=waiting,
         queue_seconds=queued,
         request_seconds=queued + computed + 0.001 * requests,
         compute_seconds=computed,
@@ -93,9 +103,11 @@ def _step(server: str, k: int, sums: Sequence[float], other: float) -> Step:
     )
 
 
-def varying(fixed: float, each: float = 0.0, cv2: float = 0.0) -> Callable[[int, float], float]:
+def varying(
+    fixed: float, each: float = 0.0, cv2: float = 0.0, seed: int = 7
+) -> Callable[[int, float], float]:
     """Seconds of an execution as the simulation has them, from another generator."""
-    chance = random.Random(7)
+    chance = random.Random(seed)
 
     def seconds(requests: int, _: float) -> float:
         factor = chance.gammavariate(1 / cv2, cv2) if cv2 else 1.0
@@ -122,6 +134,7 @@ def series(
         triton.EXEC_COUNT: [step.executions for step in steps],
         triton.INFERENCE_COUNT: [step.inferences for step in steps],
         triton.REQUEST_SUCCESS: [step.requests for step in steps],
+        triton.PENDING_REQUESTS: [step.waiting for step in steps],
         triton.QUEUE_DURATION_US: [1e6 * step.queue_seconds for step in steps],
         triton.REQUEST_DURATION_US: [1e6 * step.request_seconds for step in steps],
         triton.COMPUTE_INFER_DURATION_US: [1e6 * step.compute_seconds for step in steps],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,9 +41,11 @@ def test_advice_is_kept_and_compared_with_what_came(
 ) -> None:
     """Asked before the change, a second instance is advised; checked after it, the wait is the predicted one."""
     file = str(tmp_path / "predictions.json")
-    assert 0 == main([*prometheus, "--at", str(CHANGED), "--save", file])
+    assert 0 == main([*prometheus, "--at", str(CHANGED), "--json"])
+    Path(file).write_text(capsys.readouterr().out)
+    assert 0 == main([*prometheus, "--at", str(CHANGED)])
     text = capsys.readouterr().out
-    assert "now       the objective was broken: 98.00% did" in text
+    assert "past      the objective was broken: about 98.00% (estimated) did in " in text
     assert "change 1  instances=2 (now 1): breaks at about " in text
     assert "\ninstance_group [{ kind: KIND_CPU count: 2 }]\n" in text
     assert "# tritonwatch advise: waits breaks at about " in text
@@ -50,7 +54,7 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert 0 == main([*prometheus, "--at", str(END), "--check", file])
     text = capsys.readouterr().out
     assert "changed   instances 2, was 1" in text
-    assert "good      100.00%, predicted 100.00%" in text
+    assert "good      about 100.00% (estimated), predicted 100.00%" in text
     assert "verdict   as predicted" in text
     assert max(map(len, text.splitlines())) <= 80
     assert 0 == main([*prometheus, "--at", str(END), "--check", file, "--json"])
@@ -65,9 +69,21 @@ def test_advice_is_kept_and_compared_with_what_came(
     assert "verdict   not as predicted" in capsys.readouterr().out
     assert 0 == main([*prometheus, "--at", str(CHANGED), "--check", file])
     assert "open      the configuration is as it was" in capsys.readouterr().out
-    Path(file).write_text("{}")
-    assert 1 == main([*prometheus, "--check", file])
-    assert "is not a file of predictions" in capsys.readouterr().err
+    for wrong in (
+        {},
+        saved | {"at": math.nan},
+        saved | {"at": 1e300},
+        fitted(saved, burst=0),
+        fitted(saved, rows=1e300),
+    ):
+        Path(file).write_text(json.dumps(wrong))
+        assert 1 == main([*prometheus, "--check", file])
+        assert "is not a file of predictions" in capsys.readouterr().err
+
+
+def fitted(saved: dict[str, Any], **numbers: float) -> dict[str, Any]:
+    [advice] = saved["advice"]
+    return saved | {"advice": [advice | {"fit": advice["fit"] | numbers}]}
 
 
 def test_no_change_is_needed_where_there_is_room(
@@ -92,11 +108,14 @@ def test_a_model_that_was_just_begun_to_be_scraped_is_unknown(
     ("words", "code", "expected"),
     [
         (["--if", "instance=2"], 2, "'instance' is not one of"),
+        (["--if", "batching=2"], 2, "'2' is not on or off"),
+        (["--if", "instances=2", "--if", "batching=on"], 2, "--if is given twice"),
+        (["--model", "m", "--model", "m"], 2, "--model is given twice"),
         (["--if", "instances=0"], 2, "is not a number of 1 or more"),
         (["--model", "n"], 1, "Prometheus has no counters of model n in the last 1h"),
         (["--objective", "wait"], 2, "--objective wait: is not an objective; did you mean waits?"),
         (["--check", "nowhere.json"], 2, "nowhere.json: No such file"),
-        (["--check", "a", "--save", "b"], 2, "leave out --save"),
+        (["--check", "a", "--if", "instances=2"], 2, "leave out --if"),
     ],
 )
 def test_mistakes_are_named(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -30,6 +31,17 @@ def refusal(steps: list[Step], configuration: Configuration = ALONE) -> str:
     assert advice.text
     assert (None, None, ()) == (advice.breaks, advice.headroom, advice.changes)
     return advice.unknown
+
+
+def test_the_variation_of_a_few_minutes_is_not_taken_away() -> None:
+    """Four minutes of 40 seeds: neighbouring steps differ by chance, which proves no reading that cut off."""
+    found = []
+    for seed in range(40):
+        steps = Made(varying(0.08, cv2=0.51, seed=100 + seed)).steps(poisson(4, 240, seed=seed))
+        found.append(fit(steps, ALONE, 0.9, 1).service.cv2)
+
+    assert 0.25 < min(found)
+    assert 0.51 == pytest.approx(median(found), rel=0.25)
 
 
 @pytest.mark.parametrize("cv2", [0.0, 0.5, 1.0])
@@ -113,22 +125,78 @@ def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> No
     assert 14 == pytest.approx(advice.overload.rate, rel=0.05)
     assert 1 / 0.082 == pytest.approx(advice.overload.capacity, rel=0.01)
     assert 900 == pytest.approx(advice.overload.since, abs=20)
-    assert 0.082 == pytest.approx(advice.overload.took, rel=0.01)
     assert "" == advice.unknown
     assert before.breaks is not None
     assert advice.breaks is not None
     assert before.breaks.estimate == pytest.approx(advice.breaks.estimate, rel=0.05)
     told = " ".join(report.text(advice).split())
-    span = "since 00:1[45] UTC" if lasts else "from 00:1[45] UTC to 00:19 UTC"
-    assert re.search(rf"1 instance answers at most 12.2/s \(executions of 82ms\): over capacity {span}", told)
+    came = (
+        "have come since 00:1[45] UTC, {}" if lasts else "came from 00:1[45] UTC on, {}; .* until 00:19 UTC"
+    )
+    assert re.search(came.format("instances answer at most 12.2/s"), told)
     assert ("headroom" in told) is not lasts
     if lasts:
         assert "change 1 instances=2 (now 1): breaks at about" in told
 
 
+@pytest.mark.parametrize(
+    ("rate", "until", "expected"), [(14, 915, True), (14, 930, True), (20, 915, None), (20, 930, True)]
+)
+def test_an_overload_that_has_just_begun_never_holds(
+    rate: float, until: float, expected: bool | None
+) -> None:
+    """Of the hour's mean traffic there is room; in the last step more came than is answered."""
+    times = [*poisson(3, 900), *(900 + at for at in poisson(rate, 60))]
+    steps = [step for step in Made(varying(0.082)).steps(times) if step.at <= until]
+    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [LATE])
+
+    assert advice.needs_change is expected
+    assert ("" if expected else "load_changed") == advice.unknown
+    if expected:
+        assert advice.fit is not None
+        assert rate == pytest.approx(advice.fit.rate, rel=0.12)
+        assert advice.changes[0].what == {"instances": 2}
+
+
+def test_traffic_that_ended_does_not_come() -> None:
+    """Half a minute after the last request of an overload, what it was is told in the past tense."""
+    times = [*poisson(3, 900), *(900 + at for at in poisson(14, 120))]
+    steps = [step for step in Made(varying(0.082)).steps(times) if step.at <= 1020]
+    steps += [
+        Step(
+            server="a",
+            at=1035.0,
+            seconds=15.0,
+            executions=183,
+            inferences=183,
+            requests=183,
+            waiting=-183,
+            queue_seconds=3000,
+            request_seconds=3016,
+            compute_seconds=15,
+            busy_seconds=15,
+            squares=183,
+        )
+    ]
+    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [LATE])
+
+    assert advice.fit is not None
+    assert 1020 == advice.fit.until
+    assert "requests/s came from 00:15 UTC on" in " ".join(report.text(advice).split())
+
+
 def test_clients_that_wait_are_no_overload() -> None:
     """Two hundred of them keep an instance busy all the time; the queue has grown to their number, and grows no more."""
-    assert "other_delay" == refusal(Made(varying(0.02)).closed_loop(200, 2))
+    assert "paced_clients" == refusal(Made(varying(0.02)).closed_loop(200, 2))
+
+
+def test_bursts_at_even_intervals_are_called_so() -> None:
+    """Five every third of a second: nothing else delays them."""
+    steps = tuple(Made(varying(0.02)).steps([k / 3 for k in range(10_000) for _ in range(5)]))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+
+    assert "paced_clients" == advice.unknown
+    assert "at even intervals" in advice.text
 
 
 def test_paced_requests_are_no_rate() -> None:
@@ -227,7 +295,8 @@ def test_what_was_not_tried_is_refused() -> None:
     steps = Made(varying(0.02)).steps(poisson(15))
 
     assert "unsupported" == refusal(steps, replace(ALONE, unsupported=("a response cache",)))
-    assert "stalls" == refusal(steps, Configuration(max_batch_size=1, dynamic_batching=True, limit=9))
+    assert "queue_limit" == refusal(steps, Configuration(max_batch_size=1, dynamic_batching=True, limit=9))
+    assert "queue_limit" == refusal(steps, replace(BATCHING, limit=4))
 
 
 def test_a_threshold_below_the_service_time_is_refused() -> None:
@@ -248,7 +317,7 @@ def test_a_heavy_tail_is_an_upper_limit() -> None:
     assert advice.breaks is not None
     assert (None, None) == (advice.breaks.least, advice.breaks.estimate)
     assert advice.breaks.most is not None
-    assert advice.needs_change
+    assert advice.needs_change is None
 
 
 def test_a_heavy_tail_is_no_closed_loop() -> None:
@@ -274,21 +343,6 @@ def test_an_upper_limit_is_not_below_traffic_that_is_served_well() -> None:
         assert (None, None) == (advice.breaks.least, advice.breaks.estimate)
         assert advice.breaks.most is not None
         assert advice.breaks.most > 15
-
-
-def test_limits_are_moved_to_what_was_measured() -> None:
-    """At 30 requests/s the objective held, or was broken; the simulation has about 31 as the limit."""
-    steps = tuple(Made(varying(0.02, cv2=0.1)).steps(poisson(30)))
-    held, broken = (
-        advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=good)], changes=False)[0].headroom
-        for good in (0.995, 0.985)
-    )
-
-    assert held is not None
-    assert broken is not None
-    assert held.least == 1
-    assert broken.most is not None
-    assert broken.most < 1.1
 
 
 def test_too_few_executions_are_refused() -> None:
@@ -328,7 +382,7 @@ def test_equal_servers_break_at_the_sum() -> None:
 
     assert two.fit is not None
     assert 2 == two.fit.servers
-    assert 30 == pytest.approx(two.fit.rate, rel=0.03)
+    assert 30 == pytest.approx(two.fit.rate, rel=0.06)  # in the last minutes
     assert one.breaks is not None
     assert two.breaks is not None
     assert 2 * one.breaks.estimate == pytest.approx(two.breaks.estimate, rel=0.04)  # type: ignore[operator]
@@ -364,7 +418,7 @@ def test_a_server_that_another_one_replaced_is_not_counted() -> None:
     ("changed", "note", "estimated"),
     [
         ({"max_batch_size": 16}, "change nothing", True),
-        ({"max_batch_size": 1, "max_queue_size": 9}, "leaves instances idle", False),
+        ({"max_batch_size": 1, "max_queue_size": 9}, "beside idle instances", False),
         ({"delay_ms": 5, "batching": 0}, "change nothing", True),
     ],
 )
