@@ -170,6 +170,12 @@ INHIBITIONS = (
         ("model",),
     ),
     Inhibition(
+        "The page about a model of a server whose exporter does not answer replaces the ticket about that server.",
+        _alertname_matcher("TritonModelExporterDown"),
+        _alertname_matcher("TritonExporterDown"),
+        ("instance",),
+    ),
+    Inhibition(
         "Without any exporter no objective has data.",
         _alertname_matcher("TritonExporterAbsent"),
         _alertname_matcher("TritonExporterDown", names.UNKNOWN_ALERT, "TritonTrafficVanished"),

@@ -46,13 +46,13 @@ EXPORTER = (
         name="TritonModelExporterDown",
         # A target that service discovery has dropped is no fault yet: that is TritonSLOUnknown, after ten minutes.
         expr=f"""\
-group by (cluster, model) (
+group by (cluster, instance, model) (
   last_over_time({names.MODEL_EXPECTED_COPY}[1d]) == 1 and on (cluster, instance) {_UP} == 0
 )
 unless on (cluster, model) {state.MODEL_EXPECTED} == 1
 and on (cluster) {_UP} == 1""",
         severity="critical",
-        labels=("model",),
+        labels=("instance", "model"),
         owner="ml-platform",
         for_="3m",
         keep_firing_for="1m",

@@ -412,6 +412,31 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     assert began - 60 == bridge.incident().since
 
 
+def test_a_dead_exporter_is_one_incident(bridge: Bridge) -> None:
+    """It was a ticket about the server, and fifteen seconds later a page about its model."""
+    ticket = {"alertname": "TritonExporterDown", "severity": "warning", "instance": "triton-0:9401"}
+    page = ticket | {"alertname": "TritonModelExporterDown", "severity": "critical"}
+    bridge.fire(ticket)
+    bridge.fire(page | {"model": "ranker"}, page | {"model": "broken"})
+
+    assert ["fired", "raised"] == bridge.kinds(1)
+    assert 1 == len(bridge.incidents())
+
+
+def test_what_is_over_beside_the_title_is_said_so(bridge: Bridge) -> None:
+    """A page was listed as firing after the repair, and its objective was kept."""
+    bridge.fire(ERRORS, start=-60)
+    bridge.send()
+    calm = Evidence(at=bridge.clock(), calm=("queue",), over="")
+    bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": calm}), ()))
+    bridge.fire(QUEUE, start=-30)
+    bridge.send()
+    (root,) = bridge.workspace.roots()
+
+    assert "broken: objective queue (page), over" in root.shown
+    assert "also firing (page) (already over): " in bridge.workspace.thread(root)[-1].text
+
+
 def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
     """A load fails and is repaired; then the server dies, and then its exporter: nothing is left of the moment before."""
     dead = "triton-0:9401 does not answer since 18:59 UTC: nothing serves broken now"

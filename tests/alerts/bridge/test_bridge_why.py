@@ -605,6 +605,22 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
     assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
     assert ({"Servers": nothing}, "") == (dict(known.facts), known.over)
     assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 585, now)})
+    # An alert that ends then has not recovered; and a is not one of the three that are known.
+    for labels in ({"model": "dark"}, {"alertname": "TritonServerNotReady", "instance": "d"}):
+        assert nothing == serving(prometheus)(about(now, **labels)).not_served
+    shown_of_a = dict(serving(prometheus)(about(now, alertname="TritonServerDown", instance="a")).facts)
+    assert ["1 of 4 down: a", nothing] == [shown_of_a["Servers"].split("\n")[at] for at in (0, -1)]
+
+
+def test_the_page_about_a_model_without_an_exporter_is_past_once_one_answers(
+    dead_server: tuple[Prometheus, float],
+) -> None:
+    prometheus, now = dead_server
+    incident = about(now, alertname="TritonModelExporterDown", instance="b", model="ranker")
+    known = serving(prometheus)(incident)
+    shown = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+
+    assert headline(shown).endswith("The exporter of Triton b did not answer Prometheus; answers again")
 
 
 FRESH = ("--query.lookback-delta=16s",)

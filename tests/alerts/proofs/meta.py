@@ -80,7 +80,7 @@ EXPORTER = (
         "fires after three minutes where no other server should serve the model",
         {_UP: "1x4 0x30", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
         "4m15s",
-        Fires(only(MODEL, "model")),
+        Fires(only(MODEL, "instance", "model")),
     ),
     boundary(
         "TritonModelExporterDown",

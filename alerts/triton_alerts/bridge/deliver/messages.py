@@ -221,7 +221,7 @@ def what_happened(incident: Incident, event: Event, others: int | None = None) -
     if doubt and event.kind in ("resolved", "passed"):
         return f"{NOT_CONFIRMED}{tier}: {', '.join(prose(name, 80) for name in event.alerts)}{why}; {doubt}"
     return {
-        "fired": f"also firing{tier}: {names}",
+        "fired": f"also firing{tier}{why}: {names}",
         "resolved": f"{RESOLVED} resolved{tier}: {names}{why}",
         "passed": f"{RESOLVED} fired and resolved before it could be posted{tier}: {names}",
         "closed": _closed_line(incident, others) + why,
@@ -476,8 +476,12 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))] if exact else []
-    others = dict.fromkeys(_beside(member) for member in incident.firing)
-    others.pop(_beside(incident.lead), None)
+    lead = identity(incident.lead.labels)
+    others = dict.fromkeys(
+        _beside(member) + (", over" if incident.is_over(member) else "")
+        for member in incident.firing
+        if identity(member.labels) != lead
+    )
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     if ended := _ended(incident):

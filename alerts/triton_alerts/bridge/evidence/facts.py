@@ -24,7 +24,6 @@ from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
     END_SECONDS,
-    EXPORTER_DOWN,
     FACTS_WHILE_OPEN,
     GPU,
     LAST_CHANGE,
@@ -38,7 +37,7 @@ from triton_alerts.bridge.incidents.incident import (
     is_not_served,
 )
 from triton_alerts.bridge.incidents.merging import over_or_back
-from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.broken import EXPORTER_UP, broken_now, down_servers, served_lines, since_text
 from triton_alerts.catalogue import ALERTS
@@ -589,7 +588,8 @@ def servers(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
-        known = _serving(prometheus, member) if member.labels.get("model") else _live(prometheus, member)
+        of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
+        known = _serving(prometheus, member) if of_model else _live(prometheus, member)
         if known.again is None or incident.evidence is None:
             return known
         # It failed on before, or came back before Prometheus knew.
@@ -634,6 +634,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         # Where only Triton's metrics are read, there never is one.
         vanished = ready_by("model", over="last_over_time({}[1h])")
         not_served = f"no server reports {model} any more" if vanished else None
+        not_served = _nothing_known(unknown) if unknown else not_served
         return known.model_copy(update={"not_served": not_served})
     not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
     not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
@@ -671,7 +672,7 @@ def _last_time(times: str) -> str:
 def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
     """Return the servers that had a series within the last hour, and whose exporters do not answer Prometheus now, and
     since when; 0 where that is not known."""
-    since = f'max by (instance) ({names.ALERTS}_FOR_STATE{{alertname="{EXPORTER_DOWN}"}})'
+    since = f'max by (instance) ({names.ALERTS}_FOR_STATE{{alertname="{EXPORTER_DOWN[0]}"}})'
     found = prometheus.instant(
         f"({since} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
         f"and on (instance) last_over_time({series}[1h])"
@@ -686,7 +687,8 @@ def _nothing_known(servers: Mapping[str, Sample]) -> str:
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     """Return which of the servers are down and what they served, for an alert about a server or a job."""
-    found = prometheus.instant(f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member, 'job')})")
+    of_all = f"{state.SERVER_LIVE}{matchers_of(member, 'job')}"
+    found = prometheus.instant(f"max by (instance) ({of_all})")
     live = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
     instance, is_down = member.labels.get("instance"), is_not_served(member)
     facts: tuple[tuple[str, str], ...] = ()
@@ -694,24 +696,27 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         own = f"{state.SERVER_LIVE}{matchers_of(member, 'instance')}"
         last = prometheus.instant(f"last_over_time({own}[1h])")
         vanished = any(not sample.value for sample in last)
-        over = "" if is_down or member.name == EXPORTER_DOWN else None
-        if is_down and (unknown := _unknown_servers(prometheus, own)):
-            facts = ((SERVERS, _nothing_known(unknown)),)
-            if last and not vanished:  # it answered before its exporter died
+        over = "" if is_down or member.name in EXPORTER_DOWN else None
+        not_served = f"nothing reports on {instance} any more" if vanished else ""
+        if unknown := _unknown_servers(prometheus, own):
+            not_served = _nothing_known(unknown)
+            facts = ((SERVERS, not_served),) if is_down else ()
+            if is_down and last and not vanished:  # it answered before its exporter died
                 again = _answers_again(prometheus, member, live)
                 return again.model_copy(update={"facts": facts, "not_served": ""})
-        not_served = f"nothing reports on {instance} any more" if vanished else ""
         return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
     concerned = [server for server in down if instance in (None, server.instance)]
     not_live = None if instance is None else f"{instance} does not answer" if concerned else ""
-    if instance and (member.name == EXPORTER_DOWN or (is_down and not concerned)):
+    if instance and (member.name in EXPORTER_DOWN or (is_down and not concerned)):
         again = _answers_again(prometheus, member, live)
         return again.model_copy(update={"not_served": not_live})
     if concerned:
         names_of_down = listed(sorted(server.instance for server in down), _SERVERS_NAMED)
         models = {model: numbers for server in concerned for model, numbers in server.models.items()}
-        words = [f"{len(down)} of {len(live)} down: {names_of_down}", *served_lines(models)]
+        every = len(live) + len(others := _unknown_servers(prometheus, of_all))
+        words = [f"{len(down)} of {every} down: {names_of_down}", *served_lines(models)]
+        words += [_nothing_known(others)] if others else []
         facts = ((SERVERS, "\n".join(words)),)
     title, over, back = None, "" if is_down else None, None
     if is_down and instance:
@@ -728,7 +733,7 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
 def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:
     """Return since when the server or exporter of an alert answers again, and which models the server lacks still."""
     instance = member.labels["instance"]
-    of_exporter = member.name == EXPORTER_DOWN
+    of_exporter = member.name in EXPORTER_DOWN
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))

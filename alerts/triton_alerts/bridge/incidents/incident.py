@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_exporter.family import escape
 from triton_slo.indicators import Readiness
 from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SEVERITY, SLO
@@ -139,7 +139,6 @@ EXPLAINED_BY_LOAD_FAILURE = (
 )
 """Where LOAD_FAILED fires too, it is the cause of these alerts, and leads the incident."""
 ABOUT_READINESS = (LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE)
-EXPORTER_DOWN = "TritonExporterDown"
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
@@ -345,16 +344,17 @@ class Incident(BaseModel, frozen=True):
     @property
     def pages_are_over(self) -> bool:
         """True if it is known that the faults of the pages that fire are over: their alerts only look back."""
-        facts = self.source_facts
         if self.evidence is None or self.evidence.prometheus_silent_since is not None:
             return False
-        return all(
-            (facts.over and identity(member.labels) == identity(self.lead.labels))
-            or (member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0)
-            or member.labels.get(SLO) in (facts.calm or ())
-            for member in self.firing
-            if member.severity == SEVERITIES[0]
-        )
+        return all(self.is_over(member) for member in self.firing if member.severity == SEVERITIES[0])
+
+    def is_over(self, member: Member) -> bool:
+        """Return whether the fault of an alert that fires was over when the sources were last asked."""
+        facts, at = self.source_facts, self.evidence.at if self.evidence is not None else 0.0
+        ready = member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0
+        calm = ready or member.labels.get(SLO) in (facts.calm or ())
+        is_lead = identity(member.labels) == identity(self.lead.labels)
+        return (calm and at >= member.starts_at) or (is_lead and bool(facts.over))
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:
@@ -434,7 +434,7 @@ class Incident(BaseModel, frozen=True):
         ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
         last, fault = max([self.since, *ends]), self.source_facts.ended
         if fault is None or not all(
-            member.name in (*ABOUT_READINESS, *NOT_SERVED, EXPORTER_DOWN) for member in self.members.values()
+            member.name in (*ABOUT_READINESS, *NOT_SERVED, *EXPORTER_DOWN) for member in self.members.values()
         ):
             return last
         return max(self.since, min(fault, last))
@@ -463,9 +463,8 @@ def title_of(incident: Incident) -> str:
     if incident.open and incident.source_facts.dead_server:
         return incident.source_facts.dead_server
     # What other servers serve is of the moment: of what has ended, only what was so counts.
-    knows = SLO in lead.labels or (
-        not lead.labels.get("model") and (incident.open or incident.source_facts.ended is not None)
-    )
+    of_server = not lead.labels.get("model") or lead.name in EXPORTER_DOWN
+    knows = SLO in lead.labels or (of_server and (incident.open or incident.source_facts.ended is not None))
     return (incident.source_facts.title if knows else "") or summary_of(lead)
 
 

@@ -269,7 +269,9 @@ def thread_events(
         previous_acknowledger = before.acknowledged.by if before.acknowledged is not None else ""
         events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.peak}))
         fired = [member for member in fired if member.severity != after.peak]
-    events += [_event("fired", some, now) for some in _by_severity(fired)]
+    for some in _by_severity(fired):
+        words = "already over" if before.members and all(map(after.is_over, some)) else ""
+        events.append(_event("fired", some, now).model_copy(update={"words": words}))
     if after.open:
         events += [_event("resolved", some, now) for some in _by_severity(resolved)]
     elif resolved:

@@ -19,6 +19,10 @@ MAX_VALUE_LENGTH = 16_384
 """Characters of one label or annotation; a longer one is cut, because Triton's reasons have no limit."""
 
 
+EXPORTER_DOWN = ("TritonExporterDown", "TritonModelExporterDown")
+"""The alerts that the exporter of a server does not answer."""
+
+
 class MalformedError(ValueError):
     """The body is not a webhook notification; the message names the wrong field."""
 
@@ -96,8 +100,12 @@ class Notification(BaseModel, frozen=True):
 
 
 def subject_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that name what an incident is about: a model, else a server, of a cluster."""
-    name = next((label for label in ("model", "instance") if labels.get(label)), "")
+    """Return the labels that name what an incident is about: a model, else a server, of a cluster.
+
+    That the exporter of a server does not answer is about the server, however many of its models are named.
+    """
+    places = ("instance", "model") if labels.get("alertname") in EXPORTER_DOWN else ("model", "instance")
+    name = next((label for label in places if labels.get(label)), "")
     return {label: labels[label] for label in ("cluster", name) if labels.get(label)} if name else {}
 
 
