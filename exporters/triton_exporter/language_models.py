@@ -51,7 +51,7 @@ def families(exposition: Exposition) -> Iterator[Family]:
 
 def _read(exposition: Exposition, metric: Metric, source: str, per_unit: float = 1) -> _Rows:
     """Return a source's values of each model: over its engines the sum, of a share the highest."""
-    chosen = Series(source)
+    chosen = Series.of(source)
     family = exposition.families.get(chosen.name) or exposition.families.get(chosen.name.removesuffix(_SUM))
     rows: _Rows = defaultdict(dict)
     is_histogram = metric.kind == "histogram"

@@ -396,7 +396,7 @@ class MetricsThread:
         yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
 
     def _publish(self, reading: Reading) -> None:
-        before, self.last = self.last.reason if self.last else "", reading
+        before, self.last = self.last.reason if self.last else "", replace(reading, body=b"")
         if reading.reason != before:
             url, detail = self._client.base_url, printable(reading.detail)
             if reading.reason:

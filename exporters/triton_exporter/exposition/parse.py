@@ -36,21 +36,23 @@ LABEL_ESCAPES, HELP_ESCAPES = '\\n"', "\\n"
 """Characters that may follow a backslash in a label value and in a HELP."""
 
 
-class Series:
-    """One series as exposed; the same object comes back while the target goes on exposing it.
+class Series(bytes):
+    """One series as exposed: how its lines start, up to the value. A page has tens of thousands.
 
-    It keeps how its lines start only: most series are passed on without anybody asking for their labels.
+    Most are passed on without anybody asking for their labels.
     """
 
-    __slots__ = ("start",)
+    __slots__ = ()
 
-    def __init__(self, text: str) -> None:
-        self.start = f"{text} ".encode()
+    @classmethod
+    def of(cls, text: str) -> Series:
+        """Return the series with this name and labels, as exposed."""
+        return cls(f"{text} ".encode())
 
     @property
     def text(self) -> str:
         """Name and labels as exposed."""
-        return self.start[:-1].decode()
+        return self[:-1].decode()
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ def parse_series(text: str) -> Series | None:
         return None
     names = [name for name, _ in _PAIRS.findall(match[2] or "")]
     # A label twice makes Prometheus refuse the whole body; the reserved one has the name that the series has already.
-    return Series(text) if len({*names, "__name__"}) == len(names) + 1 else None
+    return Series.of(text) if len({*names, "__name__"}) == len(names) + 1 else None
 
 
 def without_strings(text: str) -> str:
@@ -366,11 +368,10 @@ _LONG = b"0" * 200
 
 @dataclass(slots=True)
 class _Layout:
-    """A block without bad lines: its lines up to their values, the series they mean, and the last block."""
+    """A block without bad lines: its series, and the last block."""
 
     kind: str
-    starts: list[bytes]
-    size: int  # of all starts
+    size: int  # of all series
     series: Sequence[Series]
     skeletons: set[str]
     last: Block
@@ -460,9 +461,9 @@ def _same_if_equal(family: ParsedFamily, layout: _Layout | None) -> ParsedFamily
 def _numbers_of(known: _Layout, lines: bytes) -> list[bytes]:
     """Return what follows the start of each line; nothing when a start or a number is not as usual."""
     ends = lines.split(b"\n")
-    if len(ends) != len(known.starts) + 1:
+    if len(ends) != len(known.series) + 1:
         return []
-    numbers = list(map(bytes.removeprefix, ends, known.starts))
+    numbers = list(map(bytes.removeprefix, ends, known.series))
     together = b"\n".join([*numbers, b""])
     removed_all = len(together) + known.size == len(lines)
     return numbers if removed_all and _all_plain(together) else []
@@ -488,17 +489,14 @@ def _new_layout(
     if not all((parsed := parse_series(text)) and parsed.name in names for text in skeletons):
         return None
     skeletons |= known.skeletons if known else set()
-    series = [before.get(key) or Series(key) for key in keys]
+    series = [before.get(key) or Series.of(key) for key in keys]
     if len(set(keys)) < len(keys):
         return None
     # Different texts can mean the same series: the same labels in another order or spacing.
-    is_ambiguous = len({Series(text).identity for text in skeletons}) < len(skeletons)
+    is_ambiguous = len({Series.of(text).identity for text in skeletons}) < len(skeletons)
     if is_ambiguous and len({each.identity for each in series}) < len(series):
         return None
-    starts = [each.start for each in series]
-    return _Layout(
-        kind, starts, sum(map(len, starts)), series, skeletons, Block(series, numbers, lines, kind)
-    )
+    return _Layout(kind, sum(map(len, series)), series, skeletons, Block(series, numbers, lines, kind))
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 from triton_exporter.catalogue import METRICS, llm, own
 from triton_exporter.catalogue.external import stack
@@ -34,7 +34,7 @@ _TRITON = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Reading:
     """One request for /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
 
@@ -144,6 +144,10 @@ class SharedReader:
                 # Processing takes longer than writing a page: scrapes that have this reading go first.
                 self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
             self._process(reading)
+            del reading  # its body is as large as the page
+            with self._changed:
+                if not self._scrapes:
+                    self._last = None
             # Ticks that passed during a slow fetch are skipped, not caught up.
             interval = self._next_interval()
             while tick <= time.monotonic():
@@ -210,55 +214,40 @@ class Relay:
 
     def __init__(self) -> None:
         self._parser = Parser()
-        # A weak reference: the megabytes of this reading are not needed until the next scrape.
-        self._reading: Callable[[], Reading | None] = lambda: None
-        self._exposition = Exposition({})
-        self._selected_from = b""
-        self._selected: dict[Collection[str], Exposition] = {}
-        self._corrected: bytes | None = None
+        # With the body to pass on. Weak: the megabytes of a reading are not needed until the next scrape.
+        self._parsed: WeakKeyDictionary[Reading, tuple[Exposition, bytes]] = WeakKeyDictionary()
         self._bad: Counter[str] = Counter()
 
     def parse(self, reading: Reading) -> Exposition:
         """Parse a reading, and count its bad lines the first time it is shown."""
-        if reading is not self._reading():
-            self._reading = ref(reading)
-            self._exposition = self._without_bad_lines(reading.body)
-        return self._exposition
+        if reading not in self._parsed:
+            self._parsed[reading] = self._without_bad_lines(reading.body)
+        return self._parsed[reading][0]
 
     def select(self, reading: Reading, names: Collection[str]) -> Exposition:
-        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone.
-
-        Of a body that is the same as the last one, it is the same exposition.
-        """
-        if reading.body != self._selected_from:
-            self._selected = {}
-        self._selected_from = reading.body
-        if names not in self._selected:
-            if reading is self._reading() and not self._exposition.scattered:
-                self._selected[names] = self._exposition.only(names)
-            else:
-                self._selected[names] = self._parser.parse(reading.body, names)
-        return self._selected[names]
+        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone."""
+        exposition = self.parse(reading) if reading in self._parsed else None
+        if exposition is None or exposition.scattered:
+            return self._parser.parse(reading.body, names)
+        return exposition.only(names)
 
     def body(self, reading: Reading) -> bytes:
         """Return the body to pass on: Triton's very bytes when nothing is wrong with them."""
         self.parse(reading)
-        return reading.body if self._corrected is None else self._corrected
+        return self._parsed[reading][1]
 
     def families(self) -> Iterable[Family]:
         """Yield the bad lines by kind."""
         yield Family.of(own.BAD_LINES, (((kind,), self._bad[kind]) for kind in (*FAULTS, COLLISION)))
 
-    def _without_bad_lines(self, body: bytes) -> Exposition:
+    def _without_bad_lines(self, body: bytes) -> tuple[Exposition, bytes]:
         exposition = self._parser.parse(body)
         # A Python model can expose any name.
         forged = set(filter(is_reserved, exposition.families))
         if not forged and not exposition.bad:
-            self._corrected = None
-            return exposition
+            return exposition, body
         self._bad.update(exposition.faults)
         self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
         good = {name: family for name, family in exposition.families.items() if name not in forged}
         corrected = replace(exposition, families=good)
-        self._corrected = corrected.text.encode()
-        return corrected
+        return corrected, corrected.text.encode()
