@@ -327,12 +327,12 @@ def _since(plan: Plan) -> Rule:
     # These are evaluated more rarely than the group is counted: it may have been counted for some minutes.
     counted = f"timestamp({names.COUNTER}{own})[{plan.clock.text('5m')}:{plan.clock.text('15s')}]"
     return Rule(
-        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s)\n"
+        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s) and last_over_time({names.ERROR_BUDGET_RATIO}{own}[1d])\n"
         f"or min without ({names.EVENT}) (min_over_time({counted}))",
         names.COUNTER_SINCE,
         labels=plan.labels,
         comment="Unix time since which the group is counted. Events before it are in no window: one that is longer "
-        "covers only the time since then.",
+        "covers only the time since then. It ends a day after the budget, which a group has while a window has its events.",
     )
 
 

@@ -227,7 +227,8 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Requests",
-            "Rate of successful and failed requests; different values per server mean uneven load balancing.",
+            "Rate of successful and failed requests; different values per server mean uneven load balancing. A request "
+            "to an ensemble counts once, without its steps; calls of a Python model (BLS) to other models count, too.",
             {_LEGEND: traffic("requests", by)},
             displays.REQUESTS,
         ),
@@ -240,7 +241,8 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Mean latency",
-            "Mean time of successful requests.",
+            "Mean time of successful requests. What ensembles cause at a step that clients call, too, is taken off at the "
+            "step's mean time.",
             {_LEGEND: traffic.latency(by)},
             displays.SECONDS,
             reads=server_traffic("request_seconds"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import NEVER, alerting_groups, at_own_interval, promtool, rule_file
+from support.promtool import NEVER, alerting_groups, at_own_interval, evaluated, promtool, rule_file
 from support.tools import newest, promtools, shared_out
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -424,6 +424,27 @@ def test_on_the_first_day_every_window_says_the_same(tmp_path: Path) -> None:
         # Long windows read a copy of the counter that is up to four minutes old.
         assert failed <= answer["m"] <= failed * minutes / (minutes - 4), (query, failed, answer)
     assert played.answers[-1] == pytest.approx(played.answers[0])
+
+
+def test_a_group_that_is_gone_is_forgotten_with_its_last_event(tmp_path: Path) -> None:
+    """Its beginning is known while any window has its events: a version that is retired has none after a month."""
+    [group] = (
+        group
+        for artifact in artifacts([objective("errors")], Options())
+        for group in alerting_groups(artifact.text, names.COUNTER_SINCE)
+        if group.get("interval") == "4m"
+    )
+    rules = [rule for rule in group["rules"] if rule.get("record") == names.COUNTER_SINCE]
+    labels = '{slo="errors", indicator="errors", model="m"'
+    series = {
+        f'{names.COUNTER}{labels}, event="total"}}': "0+1x30 stale",
+        f"{names.ERROR_BUDGET_RATIO}{labels}}}": "0.001x120 stale",
+    }
+    asked = [(names.COUNTER_SINCE, hours * 3600.0) for hours in (1, 25, 27)]
+    answers = evaluated(
+        promtools()[-1], tmp_path, rule_file({"since": rules}), series, asked, interval=60, evaluation=240
+    )
+    assert [[0.0], [0.0], []] == [[value for _, value in answer] for answer in answers]
 
 
 def test_excluded_time_counts_for_nothing(tmp_path: Path) -> None:
