@@ -26,10 +26,12 @@ from triton_alerts.bridge.incidents.incident import (
     Event,
     Incident,
     Matcher,
+    beside,
     identity,
     subject_names,
     subject_text,
     summary_of,
+    thing_of,
     title_of,
     worded,
 )
@@ -48,7 +50,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.names import ALERTS, SLO, TIER
+from triton_slo.names import ALERTS
 
 Block = dict[str, Any]
 
@@ -319,15 +321,7 @@ def _alert_names(event: Event) -> str:
 
 
 def _beside(member: Member) -> str:
-    """Name an alert beside the lead; the summary of a burn alert has the numbers of when it was reported."""
-    if TIER not in member.labels:
-        return summary_of(member)
-    return f"{thing_of(member)}: objective {member.labels.get(SLO)} ({WORD[member.severity]})"
-
-
-def thing_of(member: Member) -> str:
-    """Name the model, GPU or server: the versions and servers of a model are not several things."""
-    return member.labels.get("model") or subject_text(member.labels)
+    return f"{named} ({WORD[member.severity]})" if (named := beside(member)) else summary_of(member)
 
 
 UNTIL_RESOLVED = "resolved"

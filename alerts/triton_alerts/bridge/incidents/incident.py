@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_exporter.family import escape
 from triton_slo.indicators import Readiness
-from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SEVERITY, SLO
+from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SEVERITY, SLO, TIER
 from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
@@ -470,6 +470,16 @@ def title_of(incident: Incident) -> str:
 
 def summary_of(member: Member) -> str:
     return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
+
+
+def beside(member: Member) -> str:
+    """Name an alert beside the title: the summary of a burn alert has numbers of other windows, and of when it fired."""
+    return f"{thing_of(member)}: objective {member.labels.get(SLO)}" if TIER in member.labels else ""
+
+
+def thing_of(member: Member) -> str:
+    """Name the model, GPU or server: the versions and servers of a model are not several things."""
+    return member.labels.get("model") or subject_text(member.labels)
 
 
 def subject_text(labels: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from triton_alerts.bridge.incidents.incident import (
     EventKind,
     Incident,
     Outcome,
+    beside,
     identity,
     is_not_served,
     subject_text,
@@ -289,9 +290,8 @@ def _by_severity(members: list[Member]) -> Iterator[list[Member]]:
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     names = tuple(dict.fromkeys(subject_text(member.labels) for member in members))
     alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
-    summaries = tuple(
-        dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary"))
-    )
+    said = (beside(member) or member.annotations.get("summary", "") for member in members)
+    summaries = tuple(dict.fromkeys(filter(None, said)))
     return Event(
         at=now,
         kind=kind,
