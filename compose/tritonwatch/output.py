@@ -98,27 +98,19 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
     Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
     missing permission (ProblemsError) leaves the old files as they were.
     """
-    try:
-        _write_files(folder, wanted)
-    except OSError as error:
-        raise ProblemsError(fault(Path(error.filename or folder), error)) from error
-
-
-def _write_files(folder: Path, wanted: Mapping[str, str]) -> None:
-    files = _with_manifest(wanted)
-    stale = _stale_files(folder, wanted)
     drafts: list[tuple[Path, Path]] = []
     try:
-        for name, text in files.items():
+        stale = _stale_files(folder, wanted)
+        for name, text in _with_manifest(wanted).items():
             drafts.append((_written_draft(folder / name, text.encode()), folder / name))
-    except OSError:
+        for draft, target in drafts:
+            draft.replace(target)
+        for name in stale:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
         for draft, _ in drafts:
             draft.unlink(missing_ok=True)
-        raise
-    for draft, target in drafts:
-        draft.replace(target)
-    for name in stale:
-        (folder / name).unlink(missing_ok=True)
+        raise ProblemsError(fault(Path(error.filename or folder), error)) from error
 
 
 def existing(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -93,21 +93,18 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_unknown(self, argv: Sequence[str]) -> None:
         """Exit with 2 if a word is not an option of this parser or of those below it; name the nearest one."""
-        options = [word.partition("=")[0] for word in _before_the_end_of_options(argv)]
+        words = argv[: argv.index("--")] if "--" in argv else argv
+        options = [word.partition("=")[0] for word in words]
         if {"-h", "--help", "--help-all"} & set(options):
             return
-        known = set(self._options())
+        actions = [action for parser in self._with_subparsers() for action in parser._actions]
+        known = {option for action in actions for option in action.option_strings}
         for option in options:
             if option.startswith("--") and option not in known:
                 self.error(f"unknown option {option}{did_you_mean(option, known)}")
             # What follows the letter may be a secret, and argparse would print it with the next word.
             if re.match("-[a-zA-Z]", option) and option[:2] not in known:
                 self.error(f"unknown option {option[:2]}")
-
-    def _options(self) -> Iterable[str]:
-        for parser in self._with_subparsers():
-            for action in parser._actions:
-                yield from action.option_strings
 
     def _with_subparsers(self) -> Iterator[Parser]:
         yield self
@@ -128,29 +125,17 @@ def declare(parser: argparse.ArgumentParser, model: type[OptionsModel], names: I
             continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group or None)
+        how: dict[str, Any] = {"action": "store_const", "const": "true"}
+        if not option.form.switch:
+            action = "append" if option.form.repeated else "store"
+            how = {"action": action, "metavar": option.form.metavar}
         add = (groups[option.group] if option.group else parser).add_argument
-        if option.form.switch:
-            action = add(
-                option.flag, help=option.help, action="store_const", const="true", default=argparse.SUPPRESS
-            )
-        else:
-            how = "append" if option.form.repeated else "store"
-            action = add(
-                option.flag,
-                help=option.help,
-                metavar=option.form.metavar,
-                action=how,
-                default=argparse.SUPPRESS,
-            )
+        added = add(option.flag, help=option.help, default=argparse.SUPPRESS, **how)
         if option.rare and isinstance(parser, Parser):
-            parser.rare.add(action)
+            parser.rare.add(added)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question with the nearest known words, or nothing where none is near."""
     near = nearest(word, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
-def _before_the_end_of_options(argv: Sequence[str]) -> Sequence[str]:
-    return argv[: argv.index("--")] if "--" in argv else argv

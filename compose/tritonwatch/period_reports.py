@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from triton_alerts.bridge import summaries
@@ -48,9 +48,32 @@ def why_empty(report: PeriodReport) -> str:
 def with_incidents(
     report: PeriodReport, recorded: Iterable[RecordedIncident], owners: Sequence[str] = ()
 ) -> PeriodReport:
-    """Return the report with those of a bridge's incidents that belong to it."""
-    incidents = tuple(_period_incidents(recorded, report, owners))
-    return replace(report, incidents=incidents, incidents_known_from=report.at - KEEP_SECONDS)
+    """Return the report with those of a bridge's incidents that were open at some time of the period.
+
+    With `owners`, only those whose alerts have one of them.
+    """
+    span = report.reported.in_zone(report.timezone)
+    incidents = []
+    for record in recorded:
+        incident = record.incident
+        ended = None if incident.open else incident.ended_at
+        if incident.since >= span.end or (ended is not None and ended < span.start):
+            continue
+        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
+        if not owners or affected & set(owners):
+            incidents.append(
+                ReportedIncident(
+                    incident.name,
+                    summaries.title(record),
+                    record.severity,
+                    incident.since,
+                    ended,
+                    record.acknowledged is not None,
+                    tuple(sorted(affected)),
+                    summaries.as_json(record),
+                )
+            )
+    return replace(report, incidents=tuple(incidents), incidents_known_from=report.at - KEEP_SECONDS)
 
 
 def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
@@ -82,27 +105,3 @@ def formatted_report(report: PeriodReport, form: str) -> str:
     if form == "json":
         return json.dumps(documents.document(report), indent=2, ensure_ascii=False) + "\n"
     return documents.markdown(documents.title(report), documents.sections(report))
-
-
-def _period_incidents(
-    recorded: Iterable[RecordedIncident], report: PeriodReport, owners: Sequence[str]
-) -> Iterator[ReportedIncident]:
-    """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
-    span = report.reported.in_zone(report.timezone)
-    for record in recorded:
-        incident = record.incident
-        ended = None if incident.open else incident.ended_at
-        if incident.since >= span.end or (ended is not None and ended < span.start):
-            continue
-        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
-        if not owners or affected & set(owners):
-            yield ReportedIncident(
-                incident.name,
-                summaries.title(record),
-                record.severity,
-                incident.since,
-                ended,
-                record.acknowledged is not None,
-                tuple(sorted(affected)),
-                summaries.as_json(record),
-            )

@@ -11,7 +11,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
@@ -111,10 +111,6 @@ def declare_project(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _interval(text: str) -> float:
-    return duration_between(0.001, DAY)(text)
-
-
 def _selector(text: str) -> str:
     from triton_slo.promql import parse_selector  # the parser of PromQL takes long to load
 
@@ -197,22 +193,24 @@ def _target(text: str) -> str:
     return text
 
 
-def alertmanager() -> Any:
-    """Return the module that knows the receivers of Alertmanager, which takes long to load."""
-    import triton_alerts.alertmanager
-
-    return triton_alerts.alertmanager
-
-
 def _receiver(text: str) -> str:
+    from triton_alerts import alertmanager  # it takes long to load
+
     if text:
-        alertmanager().integration(text)
+        alertmanager.integration(text)
     return text
 
 
 def _first(raw: object) -> object:
     """Return the first URL of several: the bridge asks all Alertmanagers, a reload concerns one."""
     return raw[0] if isinstance(raw, list) and raw else raw
+
+
+Selector = Annotated[Rare[str], single(_selector), Form("MATCHERS")]
+ScrapeInterval = Annotated[
+    Rare[float], single(duration_between(0.001, DAY)), Form("DURATION", default_text=duration_text)
+]
+TimeScale = Annotated[Rare[float], single(scale), Form("F", default_text=lambda scale: f"{scale:g}")]
 
 
 class PrometheusAccess(OptionsModel):
@@ -257,15 +255,11 @@ class Files(OptionsModel):
 class Rules(OptionsModel):
     """What the rules depend on, besides the objectives."""
 
-    selector: Annotated[Rare[str], single(_selector), Form("MATCHERS")] = ""
+    selector: Selector = ""
     """PromQL label matchers to add to every selector, such as 'cluster="eu1"'"""
-    scrape_interval: Annotated[
-        Rare[float], single(_interval), Form("DURATION", default_text=duration_text)
-    ] = 15.0
+    scrape_interval: ScrapeInterval = 15.0
     """scrape interval of Prometheus (default: {default})"""
-    time_scale: Annotated[Rare[float], single(scale), Form("F", default_text=lambda scale: f"{scale:g}")] = (
-        1.0
-    )
+    time_scale: TimeScale = 1.0
     """factor by which every window and every `for` of the rules is multiplied, such as 1/60 for demos and tests
     (default: {default})"""
     runbook_url: Annotated[Rare[str], single(_runbook), Form("URL")] = RUNBOOK_URL
@@ -373,7 +367,7 @@ class Reloading(RequiredPrometheus, Generation):
 class Dashboards(PrometheusAccess, Links, Files):
     """What dashboards are made of, and the Grafana that gets them."""
 
-    selector: Annotated[Rare[str], single(_selector), Form("MATCHERS")] = ""
+    selector: Selector = ""
     """PromQL label matchers to add to every selector, such as 'cluster="eu1"'"""
     grafana: Annotated[Url, Key("grafana.url")] = ""
     """URL of Grafana, with its path if it has one"""
@@ -397,39 +391,31 @@ class Bridge(OptionsModel):
 class Recorded(RequiredPrometheus):
     """What rules have recorded, and the objectives to compare it with."""
 
-    objectives: Annotated[Folder, Key("objectives")] = None
+    objectives: Folder = None
     """folder of objectives (YAML), to report those that Prometheus has not loaded or has loaded with other values"""
 
 
 class Standing(Recorded):
     """The same, and what the windows of the rules are multiplied by."""
 
-    time_scale: Annotated[
-        Rare[float], single(scale), Form("F", default_text=lambda scale: f"{scale:g}"), Key("time_scale")
-    ] = 1.0
+    time_scale: TimeScale = 1.0
     """factor by which the windows of the rules are multiplied, as for `generate` (default: {default})"""
 
 
-class Replay(PrometheusAccess):
-    objectives: Annotated[Folder, Key("objectives")] = None
+class _Measured(OptionsModel):
+    objectives: Folder = None
     """folder of objectives (YAML) (default: those of the project file, else those that
     tritonwatch ships)"""
-    scrape_interval: Annotated[
-        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
-    ] = 15.0
+    scrape_interval: ScrapeInterval = 15.0
     """scrape interval of Prometheus (default: {default})"""
 
 
-class Advised(RequiredPrometheus):
+class Replay(_Measured, PrometheusAccess):
+    """What is replayed: from Prometheus, or from a file."""
+
+
+class Advised(_Measured, RequiredPrometheus):
     """What advice is about."""
-
-    objectives: Annotated[Folder, Key("objectives")] = None
-    """folder of objectives (YAML) (default: those of the project file, else those that
-    tritonwatch ships)"""
-    scrape_interval: Annotated[
-        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
-    ] = 15.0
-    """scrape interval of Prometheus (default: {default})"""
 
 
 class Checked(Replay, Files):
@@ -462,9 +448,7 @@ class Asked(Recorded):
 
     bridge_data: Annotated[Folder, Key("bridge.data")] = None
     """data folder of a bridge, to read its incidents"""
-    scrape_interval: Annotated[
-        Rare[float], single(_interval), Form("DURATION", default_text=duration_text), Key("scrape_interval")
-    ] = 15.0
+    scrape_interval: ScrapeInterval = 15.0
     """scrape interval of Prometheus (default: {default})"""
 
 

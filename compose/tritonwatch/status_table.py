@@ -179,26 +179,17 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
         for row in rows
     ):
         lines.append("budgets left are up to four minutes older than burn rates")
-    return lines + list(_short_history_warning(rows))
-
-
-def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
-    """Yield a warning about budgets of a shorter time than their period."""
-    short = [row.history_seconds for row in rows if row.history_seconds is not None]
-    if short:
-        yield (
+    if short := [row.history_seconds for row in rows if row.history_seconds is not None]:
+        lines.append(
             f"short history: less than the period is recorded for {len(short)} of {count(len(rows), 'group')} (the "
             f"shortest: {in_words(min(short))}); their SLI and budget are of this time, and a budget is known once a tenth "
             "of its period is recorded"
         )
+    return lines
 
 
 def _group_title(row: GroupStatus) -> str:
     return f"{row.slo} {group_name(row.group)}"
-
-
-def _word_column(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps: bool = False) -> Column[Row]:
-    return Column(heading, cell, rank, False, wraps)
 
 
 def _burn_cell(window: str, row: GroupStatus) -> str:
@@ -206,22 +197,22 @@ def _burn_cell(window: str, row: GroupStatus) -> str:
 
 
 _OVERVIEW: tuple[Column[Overview], ...] = (
-    _word_column("objective", lambda overview: overview.slo),
+    Column("objective", lambda overview: overview.slo, number=False),
     Column("groups", lambda overview: str(overview.groups), 5),
     Column("unknown", lambda overview: str(overview.unknown), 2),
     Column("exhausted", lambda overview: str(overview.exhausted), 4),
     Column("burning", lambda overview: str(overview.burning), 3),
-    _word_column("worst model", lambda overview: place(overview.worst)),
-    _word_column("version", lambda overview: version(overview.worst)),
-    _word_column("state", lambda overview: overview.worst.shown_state, wraps=True),
+    Column("worst model", lambda overview: place(overview.worst), number=False),
+    Column("version", lambda overview: version(overview.worst), number=False),
+    Column("state", lambda overview: overview.worst.shown_state, number=False, wraps=True),
     Column("budget left", lambda overview: budget(overview.worst), 1),
     Column("lasts", lambda overview: lasts(overview.worst), 6),
 )
 _ROWS: tuple[Column[GroupStatus], ...] = (
-    _word_column("objective", lambda row: row.slo),
-    _word_column("model", lambda row: place(row)),
-    _word_column("version", lambda row: version(row)),
-    _word_column("state", lambda row: state(row), wraps=True),
+    Column("objective", lambda row: row.slo, number=False),
+    Column("model", lambda row: place(row), number=False),
+    Column("version", lambda row: version(row), number=False),
+    Column("state", lambda row: state(row), number=False, wraps=True),
     Column("SLI", lambda row: ratio(row.sli), 2),
     Column("target", lambda row: ratio(row.target), 3),
     Column(
@@ -237,7 +228,7 @@ _ROWS: tuple[Column[GroupStatus], ...] = (
     Column("budget left", lambda row: budget(row), 1),
     Column("lasts", lambda row: lasts(row), 5),
     Column("time unknown", lambda row: duration(row.unknown_in_period_seconds), 11),
-    _word_column("cause", lambda row: causes(row), 6, wraps=True),
+    Column("cause", lambda row: causes(row), 6, number=False, wraps=True),
 )
 
 
@@ -275,9 +266,7 @@ def lasts(row: GroupStatus) -> str:
 def state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
-    if row.state != "unknown":
-        return row.shown_state
-    return f"unknown: {row.unknown}"
+    return f"unknown: {row.unknown}" if row.state == "unknown" else row.shown_state
 
 
 def rate(value: float | None) -> str:
@@ -313,11 +302,10 @@ def document(
         }
         for overview in overviews(rows)
     ]
-    group_statuses = [_row_json(row) for row in rows]
     return {
         "at": at,
         "objectives": summary,
-        "group_statuses": group_statuses,
+        "group_statuses": [_row_json(row) for row in rows],
         "broken": [fault.text for fault in broken],
         **asdict(remarks),
     }

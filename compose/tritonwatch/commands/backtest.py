@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -86,12 +86,17 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
     try:
         incidents = _labelled_incidents(args.incidents)
         history, warnings = _read_history(args, loaded)
-        _save(history, args.save)
+        if args.save is not None:
+            output.write_file(Path(args.save), to_csv(history))
+        recorded = sorted({slo for slo, _, _ in history.keys})
+        if unknown := [name for name in recorded if name not in objectives]:
+            reason = f"the history contains objectives without a file: {', '.join(unknown)}"
+            raise ProblemsError(Problem("", reason, "give the folder of their files as --objectives DIR"))
         replayed_objectives = {
             name: Replayed(
                 objectives[name], _options(args), excluded=_excluded_spans(args, objectives[name], history)
             )
-            for name in _slos(history, objectives)
+            for name in recorded
         }
         warnings += _mistakes(args, [objectives[name] for name in replayed_objectives])
     except HistoryError as error:
@@ -197,19 +202,6 @@ def _refuse_save(path: str | None) -> None:
         raise ProblemsError(Problem(f"--save {path}", reason, "create it, or choose another"))
 
 
-def _save(history: History, path: str | None) -> None:
-    if path is not None:
-        output.write_file(Path(path), to_csv(history))
-
-
-def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
-    recorded = sorted({slo for slo, _, _ in history.keys})
-    if unknown := [name for name in recorded if name not in objectives]:
-        reason = f"the history contains objectives without a file: {', '.join(unknown)}"
-        raise ProblemsError(Problem("", reason, "give the folder of their files as --objectives DIR"))
-    return recorded
-
-
 def tables(report: Report, limit: int) -> Group:
     """Draw the score, then at most `limit` alerts."""
     shown, more = report.episodes[:limit], len(report.episodes[limit:])
@@ -229,9 +221,6 @@ def _coverage(report: Report) -> Iterator[str]:
     slack = max(0.01 * whole, 2 * report.step_seconds)  # a first rate needs two scrapes
     first = min(report.data_from.values(), default=report.start)
 
-    def covered(since: float) -> str:
-        return f"data of the last {in_words(report.end - since)}"
-
     def share(since: float) -> str:
         return f"{100 * (report.end - since) / whole:.2g}%"
 
@@ -243,7 +232,7 @@ def _coverage(report: Report) -> Iterator[str]:
         )
     for slo, since in report.data_from.items():
         if since > first + slack:
-            yield f"{slo}: {covered(since)} ({share(since)})"
+            yield f"{slo}: data of the last {in_words(report.end - since)} ({share(since)})"
 
 
 def _score(report: Report) -> Iterator[Fitted[Score] | Text]:

@@ -67,7 +67,13 @@ def run(args: argparse.Namespace) -> int:
     mistakes, hints = _findings(files, live, args)
     mistakes += [*undelivered, *(() if args.files else project.mistakes(args.project_file))]
     if args.json:
-        _print_json(files, mistakes, hints)
+        document = {
+            "files": files.file_count,
+            "objectives": len(files.objectives.objectives),
+            "mistakes": list(map(asdict, mistakes)),
+            "notes": list(map(asdict, hints)),
+        }
+        print(json.dumps(document, indent=2))
     else:
         asked = bool(args.alertmanager and args.webhook_url and not args.files and not args.offline)
         _print_text(files, mistakes, hints, delivered=asked and not undelivered)
@@ -202,16 +208,6 @@ def _findings(
         mistakes += [*settings.problems, *settings.findings(live.models)]
         hints += settings.notes()
     return by_line(mistakes), hints
-
-
-def _print_json(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem]) -> None:
-    document = {
-        "files": files.file_count,
-        "objectives": len(files.objectives.objectives),
-        "mistakes": list(map(asdict, mistakes)),
-        "notes": list(map(asdict, hints)),
-    }
-    print(json.dumps(document, indent=2))
 
 
 def _print_text(

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,14 @@ _MAX_DASHBOARDS = 5000
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"list": _list_dashboards, "write": _write_dashboards, "push": _push}[args.action](
-        args, _chosen_dashboards(args)
-    )
+    made = _chosen_dashboards(args)
+    if args.action == "push":
+        return _push(args, made)
+    if args.action == "write":
+        return _write_dashboards(args, made)
+    for board in made:
+        print(f"{board.uid:26} {board.title:32} {board.description.split('?')[0]}?")
+    return 0
 
 
 def _chosen_dashboards(args: argparse.Namespace) -> list[Dashboard]:
@@ -82,12 +86,6 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     ]
 
 
-def _list_dashboards(_args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
-    for board in made:
-        print(f"{board.uid:26} {board.title:32} {board.description.split('?')[0]}?")
-    return 0
-
-
 def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.out is None:
         raise ProblemsError(Problem("--out", "is missing", "give --out DIR"))
@@ -116,7 +114,8 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
         pending = {uid: lines for uid, lines in plan.items() if lines}
         title = grafana.folder_title(FOLDER_UID)
         renamed = title is not None and args.folder not in (None, title)
-        retired = _retired(grafana, texts) if args.prune else set()
+        # Those that a push made for models that are not among those of this push.
+        retired = grafana.per_model() - texts.keys() if args.prune else set()
         if not args.dry_run:
             if pending and title is None:
                 grafana.create_folder(FOLDER_UID, args.folder or FOLDER_TITLE)
@@ -134,21 +133,17 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     return int(args.dry_run and bool(pending or renamed or retired))
 
 
-def _retired(grafana: Grafana, texts: Mapping[str, str]) -> set[str]:
-    """Return the dashboards that a push made for models that are not among those of this push."""
-    ours = {uid for uid in grafana.tagged(per_model.TAG, FOLDER_UID) if uid.startswith(per_model.UID_PREFIX)}
-    return ours - set(texts)
-
-
 def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
     stored = grafana.dashboard(uid)
     if stored is None:
         return ["new"]
-    if stored.provisioned:
+    meta = stored.get("meta", {})
+    if meta.get("provisioned"):
         fix = "change that file, or remove the file and push again"
         raise ProblemsError(Problem(f"dashboard {uid}", "is provisioned from a file in this Grafana", fix))
-    moved = [f"folder: {stored.folder_uid} -> {FOLDER_UID}"] if stored.folder_uid != FOLDER_UID else []
-    return moved + changes(model, stored.model)
+    folder = meta.get("folderUid", "")
+    moved = [f"folder: {folder} -> {FOLDER_UID}"] if folder != FOLDER_UID else []
+    return moved + changes(model, stored.get("dashboard", {}))
 
 
 def _print_changes(plan: Mapping[str, list[str]], dry_run: bool) -> None:
@@ -170,13 +165,6 @@ def _token(path: Path | None) -> str:
         fix = f"give a file with the token of a service account, or set the variable {TOKEN_VARIABLE}"
         raise ProblemsError(Problem(place, "has no usable token" if path else "is missing", fix))
     return token
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDashboard:
-    model: Mapping[str, Any]
-    folder_uid: str
-    provisioned: bool
 
 
 class Grafana:
@@ -205,23 +193,22 @@ class Grafana:
     def rename_folder(self, uid: str, title: str) -> None:
         self._request("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
 
-    def tagged(self, tag: str, folder_uid: str) -> list[str]:
-        """Return the uids of the dashboards in a folder that have a tag."""
-        boards = self._request("GET", f"/api/search?type=dash-db&limit={_MAX_DASHBOARDS}&tag={tag}")
-        return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
+    def per_model(self) -> set[str]:
+        """Return the uids of the dashboards that a push made for models."""
+        query = f"type=dash-db&limit={_MAX_DASHBOARDS}&tag={per_model.TAG}"
+        return {
+            str(board["uid"])
+            for board in self._request("GET", f"/api/search?{query}")
+            if board.get("folderUid") == FOLDER_UID and str(board["uid"]).startswith(per_model.UID_PREFIX)
+        }
 
     def delete(self, uid: str) -> None:
         self._request("DELETE", f"/api/dashboards/uid/{uid}")
 
-    def dashboard(self, uid: str) -> StoredDashboard | None:
-        """Return the dashboard with this uid, or None."""
-        answer = self._request("GET", f"/api/dashboards/uid/{uid}", missing=True)
-        if answer is None:
-            return None
-        meta = answer.get("meta", {})
-        return StoredDashboard(
-            answer.get("dashboard", {}), str(meta.get("folderUid", "")), bool(meta.get("provisioned", False))
-        )
+    def dashboard(self, uid: str) -> Json | None:
+        """Return the dashboard with this uid and what is told of it (`meta`), or None."""
+        found: Json | None = self._request("GET", f"/api/dashboards/uid/{uid}", missing=True)
+        return found
 
     def save(self, model: Json, folder_uid: str) -> None:
         """Create or overwrite a dashboard, in a folder."""

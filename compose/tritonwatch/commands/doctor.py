@@ -52,16 +52,13 @@ def _findings_text(facts: TritonFacts, findings: list[Finding]) -> str:
         )
     elif facts.snapshot.api_failure:
         head = f"No Triton answers at {facts.url}"
-    text = "\n".join([head, *(_paragraph(finding) for finding in findings)])
-    return "\n".join(map(printable, text.split("\n")))
-
-
-def _paragraph(finding: Finding) -> str:
-    lines = [f"\n[{finding.grade}] {finding.title}", *_wrapped("", finding.seen)]
-    for word, text in (("do:   ", finding.do), ("cost: ", finding.cost)):
-        if text:
-            lines += _wrapped(word, text)
-    return "\n".join(lines)
+    lines = [head]
+    for finding in findings:
+        lines += ["", f"[{finding.grade}] {finding.title}", *_wrapped("", finding.seen)]
+        for word, text in (("do:   ", finding.do), ("cost: ", finding.cost)):
+            if text:
+                lines += _wrapped(word, text)
+    return "\n".join(map(printable, "\n".join(lines).split("\n")))
 
 
 def _wrapped(word: str, text: str) -> list[str]:

@@ -28,8 +28,6 @@ from tritonwatch.arguments import alert_settings, check_out, objective_texts, ru
 from tritonwatch.project import EXPORTER_PORT, Target, target
 from tritonwatch.usage import PARTS
 
-_DEFAULTS = Options()
-
 
 def generated(
     args: argparse.Namespace, form: Format, texts: Sequence[tuple[str, str]]
@@ -113,7 +111,7 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         links=tuple(args.link),
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
-        webhook_url=args.webhook_url or _DEFAULTS.webhook_url,
+        webhook_url=args.webhook_url or Options().webhook_url,
         webhook_token_file=args.webhook_token_file,
         fallback=args.fallback,
         page_to=tuple(args.page_to),
@@ -133,11 +131,17 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "helm":
         values = _helm_values(texts, made, _started(args.target))
         made = (values, *(artifact for artifact in made if artifact.part != "rules"))
+    wanted = by_path(made)
     if args.only:
-        return _write_or_check(
-            args, {artifact.name: artifact.text for artifact in made if artifact.part == args.only}
-        )
-    return _write_or_check(args, by_path(made))
+        wanted = {artifact.name: artifact.text for artifact in made if artifact.part == args.only}
+    if args.check:
+        lines = output.drift(args.out, wanted)
+        for line in lines:
+            print(line, file=sys.stderr)
+        return 1 if lines else 0
+    output.write(args.out, wanted)
+    print(f"wrote {count(len(wanted), 'file')} to {args.out}")
+    return 0
 
 
 def _started(targets: Sequence[str]) -> dict[str, Target]:
@@ -224,14 +228,3 @@ def _helm_values(
             for name, each in exporters.items()
         ]
     return Artifact("rules", "values.yaml", yaml.safe_dump(values, sort_keys=False, width=110))
-
-
-def _write_or_check(args: argparse.Namespace, wanted: dict[str, str]) -> int:
-    if args.check:
-        lines = output.drift(args.out, wanted)
-        for line in lines:
-            print(line, file=sys.stderr)
-        return 1 if lines else 0
-    output.write(args.out, wanted)
-    print(f"wrote {count(len(wanted), 'file')} to {args.out}")
-    return 0

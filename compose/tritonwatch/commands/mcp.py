@@ -29,14 +29,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 Names = Annotated[list[str] | None, Field(description="only these names (default: all)")]
-
-
 Name = Annotated[str | None, Field(description="only this name (default: all)")]
-
-
 Moment = Annotated[str | None, Field(description="time instead of now: 2026-05-01T09:30Z or Unix seconds")]
-
-
 Length = Annotated[str, Field(description="a duration such as 12h or 7d")]
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -15,8 +15,7 @@ from triton_alerts.broken import Fault, broken_now
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.group_status import GroupStatus, burns
-from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus, Remarks
+from triton_slo.prometheus import Remarks
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import misspelt
@@ -51,8 +50,7 @@ class _Reading:
 
 def run(args: argparse.Namespace) -> int:
     """Print the status of the objectives."""
-    with access.connect(args) as prometheus:
-        reading = _read_rows(prometheus, objective_files.load(args.objectives), args)
+    reading = _read_rows(args)
     if reading.rows and args.json:
         print(json.dumps(_document(reading, args), indent=2))
     elif reading.rows:
@@ -68,10 +66,9 @@ def run(args: argparse.Namespace) -> int:
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--json` writes. Raises ProblemsError."""
-    with access.connect(args) as prometheus:
-        rows_read = _read_rows(prometheus, objective_files.load(args.objectives), args)
-    document = _document(rows_read, args) if rows_read.rows else None
-    return JsonAnswer(document, rows_read.messages, 1 if rows_read.not_loaded else 0)
+    reading = _read_rows(args)
+    document = _document(reading, args) if reading.rows else None
+    return JsonAnswer(document, reading.messages, 1 if reading.not_loaded else 0)
 
 
 def _document(reading: _Reading, args: argparse.Namespace) -> dict[str, object]:
@@ -79,28 +76,22 @@ def _document(reading: _Reading, args: argparse.Namespace) -> dict[str, object]:
     return status_table.document(reading.rows, at, reading.remarks, reading.broken)
 
 
-def _read_rows(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
-    with prometheus.collecting() as remarks:
+def _read_rows(args: argparse.Namespace) -> _Reading:
+    with access.connect(args) as prometheus, prometheus.collecting() as remarks:
+        objectives = objective_files.load(args.objectives)
         rows = read_status(prometheus, args.at, args.time_scale)
         broken = broken_now(prometheus, args.at).faults(args.model)
     not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
-    chosen = _chosen_rows(rows, args, required=not not_loaded)
-    return _Reading(chosen, broken, not_loaded, remarks)
-
-
-def _chosen_rows(
-    rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool
-) -> list[GroupStatus]:
     chosen = [
         row
         for row in rows
         if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
     ]
-    if required and not chosen:
+    if not (chosen or not_loaded):
         reasons = misspelt(args, rows) or [
             "no objective matches --objective and --model; run without them to list all"
         ]
         raise ProblemsError(*(Problem("", text) for text in reasons))
-    return chosen
+    return _Reading(chosen, broken, not_loaded, remarks)

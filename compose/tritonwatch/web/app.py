@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -28,31 +27,20 @@ from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 from tritonwatch.web.urls import ParameterError, is_api
 
-
-class Page(Protocol):
-    """A module of `tritonwatch.web.pages`; `MENU` is its title and path in the menu, if it is there."""
-
-    @property
-    def MENU(self) -> tuple[str, str] | None:  # noqa: N802 # a constant of the module
-        """Return the title and the path."""
-
-    def routes(self, site: Site) -> Sequence[Route]:
-        """Return the routes of the page, its JSON endpoints among them."""
-
-
-PAGES: tuple[Page, ...] = (
-    overview_page,
-    objective_page,
-    model_page,
-    incidents_page,
-    report_page,
-    what_if_page,
+MENU = (overview_page.MENU, incidents_page.MENU, report_page.MENU, what_if_page.MENU)
+ROUTES = (
+    overview_page.routes,
+    objective_page.routes,
+    model_page.routes,
+    incidents_page.routes,
+    report_page.routes,
+    what_if_page.routes,
 )
 
 
 def create_app(sources: Sources) -> ASGIApp:
     """Return the ASGI application that serves all pages."""
-    site = Site(sources, tuple(page.MENU for page in PAGES if page.MENU))
+    site = Site(sources, MENU)
 
     def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -75,16 +63,12 @@ def create_app(sources: Sources) -> ASGIApp:
         return response
 
     routes = [
-        Route("/-/ready", _ready),
+        Route("/-/ready", lambda _request: PlainTextResponse("ready\n")),
         Mount("/static", StaticFiles(directory=str(files("tritonwatch.web") / "static"))),
-        *(route for page in PAGES for route in page.routes(site)),
+        *(route for routes in ROUTES for route in routes(site)),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: wrong, Exception: failed})
     return Secured(app)
-
-
-def _ready(_request: Request) -> Response:
-    return PlainTextResponse("ready\n")
 
 
 POLICY = "; ".join(

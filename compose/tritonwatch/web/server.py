@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
-import os
-import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from triton_exporter.app.doctor_facts import gather
-from triton_exporter.app.settings import DoctorSettings
-from triton_exporter.common.problem import Problem, ProblemsError
 from triton_exporter.http.server import Connections, Request, Response, Server
-from triton_exporter.http.web_config import WebConfig, load_web_config
-from triton_slo.group_status import GroupStatus
-from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus
-from tritonwatch import access, objective_files
-from tritonwatch.arguments import rule_options
-from tritonwatch.bridge_incidents import bridge_of
-from tritonwatch.web.app import create_app
-from tritonwatch.web.sources import Addresses, DoctorReader, PrometheusReader, Sources
+from triton_exporter.http.web_config import WebConfig
 
 _LOG = logging.getLogger(__name__)
 _MAX_CONNECTIONS = 500
-_WATCH_SECONDS = 0.5
-"""Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 _MAX_PAGES = 256
 """Pages that are kept at most."""
 _MAX_BODY_BYTES = 64 * 1024
 """Forms of the pages have a few fields."""
-
-
-def serve(args: argparse.Namespace, triton: DoctorSettings | None) -> int:
-    """Serve until SIGTERM or Ctrl-C; a Prometheus that does not answer is a banner on every page."""
-    web = load_web_config(args.web_config) if args.web_config else WebConfig()
-    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
-        host, port = args.listen
-        try:
-            app = create_app(_sources(args, prometheus, triton))
-            server = http_server(app, host, port, web, args.scrape_interval)
-        except OSError as error:
-            reason = f"cannot be used: {error.strerror}"
-            raise ProblemsError(
-                Problem(f"--listen {host}:{port}", reason, "choose another address"), code=1
-            ) from error
-        with server:
-            print(f"serving {server.url}/ for {args.prometheus}", file=sys.stderr, flush=True)
-            server.serve_until_signal()
-    return 0
-
-
-def _sources(args: argparse.Namespace, prometheus: Prometheus, triton: DoctorSettings | None) -> Sources:
-    def not_loaded(objectives: Sequence[Objective], rows: Sequence[GroupStatus]) -> str:
-        return objective_files.not_loaded_message(objectives, rows, args) if objectives else ""
-
-    return Sources(
-        reader=PrometheusReader(prometheus, args.scrape_interval),
-        files=objective_files.ObjectiveFiles(args.objectives),
-        options=replace(rule_options(args), runbook_url=args.runbook_url),
-        not_loaded=not_loaded,
-        addresses=Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
-        bridge_data=bridge_of(args),
-        doctor=DoctorReader(triton.triton, lambda: gather(triton, _WATCH_SECONDS), args.scrape_interval)
-        if triton
-        else None,
-    )
 
 
 def http_server(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -74,10 +74,6 @@ class Site:
     sources: Sources
     menu: tuple[tuple[str, str], ...]
 
-    @cached_property
-    def _templates(self) -> Environment:
-        return _environment()
-
     def page(
         self, request: Request, template: str, context: Mapping[str, Any], *answers: CachedAnswer[Any]
     ) -> Response:
@@ -95,7 +91,7 @@ class Site:
             ),
             **_moment_of(request),
         }
-        return HTMLResponse(self._templates.get_template(template).render(shared_context | dict(context)))
+        return HTMLResponse(_environment().get_template(template).render(shared_context | dict(context)))
 
     def checked(self, answer: CachedAnswer[T]) -> CachedAnswer[T]:
         """Return an answer that is cached for long, with the problem if Prometheus does not respond now."""
@@ -297,6 +293,7 @@ def edge_text(seconds: float) -> str:
     return "more" if math.isinf(seconds) else time_text(seconds)
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tritonwatch.web"),

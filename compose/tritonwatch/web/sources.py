@@ -87,11 +87,6 @@ class PrometheusReader:
         return PrometheusReader(self._prometheus, interval_seconds, max_answers, self._now, self._retry)
 
     @property
-    def prometheus(self) -> Prometheus:
-        """The client, for queries that must not be cached; its methods raise PrometheusError."""
-        return self._prometheus
-
-    @property
     def now(self) -> float:
         """Unix time."""
         return self._now()
@@ -236,10 +231,6 @@ class Addresses:
     grafana: str = ""
 
 
-def _all_loaded(_objectives: Sequence[Objective], _rows: Sequence[GroupStatus]) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Sources:
     """Everything that a page may read.
@@ -252,7 +243,7 @@ class Sources:
     reader: PrometheusReader
     files: ObjectiveFiles = field(default_factory=ObjectiveFiles)
     options: Options = field(default_factory=Options)
-    not_loaded: Callable[[Sequence[Objective], Sequence[GroupStatus]], str] = _all_loaded
+    not_loaded: Callable[[Sequence[Objective], Sequence[GroupStatus]], str] = lambda _objectives, _rows: ""
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
     doctor: DoctorReader | None = None

@@ -34,7 +34,6 @@ from tritonwatch.web.site import Site
 from tritonwatch.web.sources import CachedAnswer
 from tritonwatch.web.urls import asked_choice, asked_time
 
-MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")
 """Lengths of time that a timeline can show."""
 _LENGTH = "6h"

@@ -34,7 +34,6 @@ from tritonwatch.web.site import ObjectiveInfo, Site, SloAlert, banner_text, rem
 from tritonwatch.web.sources import CachedAnswer, Sources
 from tritonwatch.web.urls import asked_choice, asked_time
 
-MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d", "30d")
 """Lengths of time that the page offers, besides the objective's period."""
 _PERIOD = "period"
