@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from triton_alerts.bridge.settings import BridgeSettings, SlackSettings
@@ -69,13 +69,7 @@ def _ratio(text: str) -> float:
 class _Once(argparse.Action):
     """Stores a value, and refuses a second one."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: object, option: str | None = None) -> None:
         if getattr(namespace, self.dest):
             parser.error(f"{option} is given twice; it takes one value")
         setattr(namespace, self.dest, values)

@@ -54,14 +54,13 @@ def _check(args: argparse.Namespace) -> int:
     if args.changed:
         raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --if"))
     saved = read(str(args.check), text_of(args.check))
-    models, promises, _ = _measured(args, _warn)
+    models, _, _ = _measured(args, _warn)
     known = {(measured.model, measured.version): measured for measured in models}
     comparisons = []
     for advice in saved.advice:
         key, slo = (advice.model, advice.version), advice.promise.slo
         if key in known and (not args.objective or slo in args.objective):
-            good = next((each.good for each in promises.get(key, ()) if each.slo == slo), None)
-            comparisons.append(compare(advice, saved.at, known[key], good))
+            comparisons.append(compare(advice, saved.at, known[key]))
     if not comparisons:
         raise ProblemsError(
             Problem(f"--check {args.check}", "has no prediction of these models and objectives"), code=1

@@ -236,25 +236,26 @@ def check_stalled_queues(facts: TritonFacts) -> Iterator[Finding]:
 
 
 def check_delays(facts: TritonFacts) -> Iterator[Finding]:
-    """Report delays with which batches stay as small as without."""
+    """Report delays with which batches stay as small as without, or that instances with time to spare do not need.
+
+    Where a delay is longer than an execution and gathers less than one more request, one by one they would keep up too.
+    """
     useless = []
     for statistics in facts.snapshot.statistics or ():
         key = ModelVersion(statistics.model, statistics.version)
         config = facts.snapshot.configs.get(key)
         executions = sum(batch.executions for batch in statistics.batches)
         requests = sum(batch.size * batch.executions for batch in statistics.batches)
-        if (
-            config
-            and config.max_queue_delay_microseconds
-            and executions >= _MANY
-            and requests < 1.1 * executions
-        ):
+        busy_ns = sum(batch.busy_ns * batch.executions for batch in statistics.batches)
+        delay_ns = 1000 * config.max_queue_delay_microseconds if config else 0
+        enough = 2 if delay_ns * executions > busy_ns else 1.1
+        if delay_ns and executions >= _MANY and requests < enough * executions:
             useless.append(key)
     if useless:
         yield Finding(
             "advice",
             "A queue delay gains nothing",
-            f"{first_names(_version_names(useless))}: requests wait for others, and nine of ten executions have one.",
+            f"{first_names(_version_names(useless))}: requests wait for others, and most executions have one.",
             "in config.pbtxt: dynamic_batching { } without max_queue_delay_microseconds",
             "none at this traffic; `tritonwatch advise` says from which traffic on there is one",
             _model_names(useless),

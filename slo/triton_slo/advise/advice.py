@@ -50,16 +50,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another configuration (or number of servers), and what is predicted of it.
-
-    `breaks` is in requests a second; wait and refusals are those at the traffic of now, None where there is no estimate.
-    """
+    """Another configuration (or number of servers), and at how many requests a second the objective breaks with it."""
 
     name: str
     what: Mapping[str, float]
     breaks: Range
-    wait_p99: float | None
-    refused: float | None
     note: str
 
 
@@ -89,9 +84,7 @@ class Advice:
     def order(self) -> float:
         """The least room that is known: what advice is sorted by."""
         room = self.headroom
-        if self.is_overloaded:
-            return 0.0
-        return math.inf if room is None else room.least or room.most or 0.0
+        return 0.0 if self.is_overloaded else math.inf if room is None else room.least or room.most or 0.0
 
     @property
     def is_overloaded(self) -> bool:
@@ -130,8 +123,6 @@ def advise(
         try:
             fitted = fit(measured.steps, now, promise.target, promise.threshold)
             traffic = present(fitted, measured.steps, now.instances)
-            if over and over.lasts:
-                traffic = replace(traffic, rate=over.rate)
             play = Play(traffic, promise)
             breaks = play.breaks(now)
             _refuse_contradiction(breaks, promise, fitted)
@@ -225,8 +216,6 @@ def _candidates(now: Configuration, fitted: Fit) -> Iterator[Mapping[str, float]
         yield {"max_batch_size": 2 * now.max_batch_size}
         if now.delay:
             yield {"delay_ms": 0}
-        if now.limit and now.limit < 2 * now.max_batch_size:
-            yield {"max_queue_size": 2 * now.max_batch_size}
     yield {"replicas": fitted.servers + 1}
 
 
@@ -250,10 +239,6 @@ class Play:
     def __init__(self, fitted: Fit, promise: Promise) -> None:
         self.fit, self.promise = fitted, promise
         self.breaks = cache(self._breaks)
-
-    def outcome(self, configuration: Configuration, rate: float) -> Outcome:
-        """Return what requests meet at this rate of one server."""
-        return simulate(configuration.setting(self.fit.rows), self.fit.service, rate, self.fit.burst)
 
     def change(self, what: Mapping[str, float], now: Configuration) -> Change:
         changed = apply(now, what)
@@ -289,10 +274,7 @@ class Play:
         name = ", ".join(
             f"{name}={shown(name, to)} (now {shown(name, was[name])})" for name, to in what.items()
         )
-        if breaks.estimate is None:
-            return Change(name, what, breaks, None, None, note)
-        outcome = self.outcome(changed, self.fit.rate / servers)
-        return Change(name, what, breaks, outcome.wait_within(0.99), outcome.refused_share, note)
+        return Change(name, what, breaks, note)
 
     def _breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""

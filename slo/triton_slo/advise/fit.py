@@ -97,28 +97,25 @@ class Overload:
         return self.since - step.seconds < step.at <= self.until + step.seconds
 
 
-def _moments(steps: Iterable[Step]) -> list[tuple[float, Step]]:
-    """Return when steps ended, and what all servers did in them."""
+def _moments(steps: Iterable[Step]) -> list[Step]:
+    """Return what all servers did in each step."""
     by_moment: dict[float, list[Step]] = defaultdict(list)
     for step in steps:
         by_moment[step.at].append(step)
-    return [(at, total(own)) for at, own in sorted(by_moment.items())]
+    return [replace(total(own), at=at) for at, own in sorted(by_moment.items())]
 
 
 def present(fitted: Fit, steps: Sequence[Step], instances: int) -> Fit:
     """Return the fit with the traffic of the last minutes in which requests came, or of less where more come since."""
-    moments, length = _moments(steps), steps[0].seconds
-    while len(moments) > 1 and moments[-1][1].came <= 0:
+    moments, length, rate = _moments(steps), steps[0].seconds, 0.0
+    while len(moments) > 1 and moments[-1].came <= 0:
         moments.pop()
-    rate = 0.0
     for span in PRESENT:
         recent = moments[-max(1, round(span / length)) :]
-        seconds = length * len(recent)
-        came = max(0.0, math.fsum(sums.came for _, sums in recent))
-        if not rate or came - rate * seconds > LARGE_Z * (fitted.burst * rate * seconds) ** 0.5:
-            rate, whole = came / seconds, total(sums for _, sums in recent)
-            busy = whole.busy_seconds / whole.seconds / instances
-            fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=recent[-1][0])
+        sums, seconds = total(recent), length * len(recent)
+        if not rate or sums.came - rate * seconds > LARGE_Z * (fitted.burst * rate * seconds) ** 0.5:
+            rate, busy = max(1.0, sums.came) / seconds, sums.busy_seconds / sums.seconds / instances
+            fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=recent[-1].at)
     return fitted
 
 
@@ -127,31 +124,26 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
 
     Where clients wait for answers, it stops growing at their number.
     """
-    moments = _moments(steps)
+    found, moments = [], _moments(steps)
 
-    def is_busy(moment: tuple[float, Step]) -> bool:
-        sums = moment[1]
+    def is_busy(sums: Step) -> bool:
         return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
 
-    found = []
     for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
-        levels = [0.0, *accumulate(sums.waiting for _, sums in run)]
+        levels = [0.0, *accumulate(sums.waiting for sums in run)]
         peak = levels.index(max(levels))
         first = max((k for k in range(peak) if levels[k] <= levels[peak] / 10), default=0)
-        rise, length, grown = (
-            total(sums for _, sums in run[first:peak]),
-            steps[0].seconds,
-            levels[peak] - levels[first],
-        )
+        rise, grown, last = total(run[first:peak]), levels[peak] - levels[first], run[-1]
         late = levels[peak] - levels[(first + peak) // 2]
         if peak - first < 2 or grown <= LARGE_Z * rise.requests**0.5 or late < grown / 4:
             continue
-        seconds, last = length * (peak - first), run[-1][1]
+        length = steps[0].seconds
+        seconds = length * (peak - first)
         found.append(
             Overload(
-                since=max(run[0][0], run[first][0] - levels[first] * seconds / grown) - length,
-                until=run[-1][0],
-                lasts=run[-1] is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
+                since=max(run[0].at, run[first].at - levels[first] * seconds / grown) - length,
+                until=last.at,
+                lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
                 rate=rise.came / seconds,
                 capacity=rise.requests / seconds,
             )
@@ -159,24 +151,16 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
     return found
 
 
-def _refuse_growing_queue(steps: Sequence[Step]) -> None:
-    """Raise UnfitError where a queue grows that did not for long enough to be an overload."""
-    moments = [sums for _, sums in _moments(steps)]
-    recent = total(moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :])
-    if moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5:
-        text = (
-            f"the load changed in the last minute: {recent.came:.0f} requests came, {recent.requests:.0f} were answered; "
-            "ask again in a minute"
-        )
-        raise UnfitError("load_changed", text)
-
-
 def fit(steps: Sequence[Step], configuration: Configuration, target: float, threshold: float) -> Fit:
     """Return what the counters say of a model. Raises UnfitError where they do not allow advice.
 
     `target` and `threshold` (seconds) say how many executions are needed, and how far off a wait may be.
     """
-    _refuse_unknown(configuration)
+    if configuration.steps:
+        names = ", ".join(dict.fromkeys(configuration.steps))
+        raise UnfitError("ensemble", f"an ensemble waits in the queues of its steps: ask about {names}")
+    if configuration.unsupported:
+        raise UnfitError("unsupported", f"not tried with {', '.join(configuration.unsupported)}")
     if configuration.setting().max_batch == 1:
         # Each execution has one request, whose time is read at the same moment as their number.
         steps = [replace(step, busy_seconds=step.compute_seconds) for step in steps]
@@ -199,8 +183,12 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     _refuse_shared_device(kept, service)
     # While a queue grows, the wait tells when that began, and answers come at the pace of the instances.
     over = overloads(steps, configuration)
-    if not (over and over[-1].lasts):
-        _refuse_growing_queue(steps)
+    moments = _moments(steps)
+    recent = total(moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :])
+    grows = moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5
+    if grows and not (over and over[-1].lasts):
+        text = f"{recent.came:.0f} requests came in the last minute, {recent.requests:.0f} were answered"
+        raise UnfitError("load_changed", f"the load changed: {text}; ask again in a minute")
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
@@ -219,7 +207,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         rows=rows,
         rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
         peak=max(
-            *(servers * block.requests / block.seconds for block in map(total, parts_of(kept))),
+            *(servers * block.requests / block.seconds for block in map(total, _blocks(kept))),
             *(each.rate for each in over),
         ),
         burst=burst,
@@ -232,14 +220,6 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         z=played.z,
         left_out=1 - len(kept) / len(active),
     )
-
-
-def _refuse_unknown(configuration: Configuration) -> None:
-    if configuration.steps:
-        names = ", ".join(dict.fromkeys(configuration.steps))
-        raise UnfitError("ensemble", f"an ensemble waits in the queues of its steps: ask about {names}")
-    if configuration.unsupported:
-        raise UnfitError("unsupported", f"not tried with {', '.join(configuration.unsupported)}")
 
 
 def queue_limit(setting: Setting) -> str:
@@ -322,7 +302,7 @@ def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
     return cv2, squares * 2 / len(steps) ** 0.5
 
 
-def parts_of(steps: Sequence[Step]) -> list[list[Step]]:
+def _blocks(steps: Sequence[Step]) -> list[list[Step]]:
     ordered = sorted(steps, key=lambda step: step.at)
     size = math.ceil(len(ordered) / BLOCKS)
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
@@ -330,7 +310,7 @@ def parts_of(steps: Sequence[Step]) -> list[list[Step]]:
 
 def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]:
     """Return the steps of the parts of the time in which executions took what they take in most."""
-    blocks = parts_of(steps)
+    blocks = _blocks(steps)
     ratios = [total(block).busy_seconds / _expected(total(block), service) for block in blocks]
     middle = median(ratios)
     noise = 1.5 * median(abs(ratio - middle) for ratio in ratios)
@@ -410,7 +390,7 @@ class Played:
 
 def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
     """Play the present, at the rates of its parts."""
-    blocks = sorted(map(total, parts_of(steps)), key=lambda block: block.requests / block.seconds)
+    blocks = sorted(map(total, _blocks(steps)), key=lambda block: block.requests / block.seconds)
     size = math.ceil(len(blocks) / LEVELS)
     # Modelled seconds and executions of each block; how far the seconds of a level are off by chance.
     queued, executed, chance = [], [], []

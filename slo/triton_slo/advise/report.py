@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import groupby, islice
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
@@ -12,14 +13,14 @@ from pydantic import ConfigDict, TypeAdapter
 from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
-from triton_slo.advise.advice import Advice, Change, Play, Range, apply
-from triton_slo.advise.fit import LARGE_Z, Fit, Overload, parts_of, play
+from triton_slo.advise.advice import Advice, Change, Range, apply
+from triton_slo.advise.fit import LARGE_Z, Fit, Overload, play
 from triton_slo.advise.measured import Configuration, Measured, total
 from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
 VARIED = 0.25
-"""Where rates of parts of the time differ by more than this share, their waits prove no prediction wrong."""
+"""Where the rates of minutes differ by more than this share, their waits prove no prediction wrong."""
 _LARGE = 1e6
 """No number of a fit is larger."""
 ENOUGH = 200
@@ -33,7 +34,7 @@ def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
         whole = {**asdict(each), "holds": each.promise.holds, "needs_change": each.needs_change}
         whole["headroom"] = None if each.headroom is None else asdict(each.headroom)
         for change, fields in zip(each.changes, whole["changes"], strict=True):
-            fields["config_pbtxt"] = fragment(each, change)
+            fields["config_pbtxt"] = fragment(each.configuration, change.what)
         written.append(whole)
     return {"at": at, "advice": written}
 
@@ -58,13 +59,12 @@ def text(advice: Advice) -> str:
     if fit is None:
         return "\n".join(lines)
     on = "1 server" if fit.servers == 1 else f"{fit.servers} servers"
-    if not advice.is_overloaded:
-        window = f"in the {in_words(fit.seconds)} until {hour_text(fit.until, fit.until)}"
-        busy = f"instances {fit.utilization:.0%} busy"
-        lines += row("traffic", f"{rate(fit.rate)} requests/s {window}, on {on}, {busy}")
+    window = f"in the {in_words(fit.seconds)} until {hour_text(fit.until, fit.until)}"
+    busy = f"instances {fit.utilization:.0%} busy"
+    lines += row("traffic", f"{rate(fit.rate)} requests/s {window}, on {on}, {busy}")
     if advice.breaks is not None and advice.headroom is not None:
-        room = f"; headroom {_span(advice.headroom, ' times this traffic')}"
-        lines += row("breaks", _at(advice.breaks) + ("" if advice.is_overloaded else room))
+        room = _span(advice.headroom, " times this traffic")
+        lines += row("breaks", f"{_at(advice.breaks)}; headroom {room}")
     lines += row("assumes", _assumes(fit))
     dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
     if fit.wait or fit.modelled_wait:
@@ -79,8 +79,8 @@ def text(advice: Advice) -> str:
         lines += row("advice", "None of the changes that can be predicted helps.")
     for number, change in enumerate(advice.changes, 1):
         lines += row(f"change {number}", _change(change))
-    snippets = [fragment(advice, change) for change in advice.changes]
-    return "\n".join([*lines, *(f"\n{snippet.rstrip()}" for snippet in list(filter(None, snippets))[:1])])
+    snippets = filter(None, (fragment(advice.configuration, change.what) for change in advice.changes))
+    return "\n".join([*lines, *(f"\n{snippet}" for snippet in islice(snippets, 1))])
 
 
 def row(word: str, told: str) -> list[str]:
@@ -130,35 +130,26 @@ def _assumes(fit: Fit) -> str:
 
 
 def _change(change: Change) -> str:
-    parts = [f"breaks {_at(change.breaks)}"]
-    if change.wait_p99 is not None:
-        parts.append(f"p99 of waits at this traffic {measured_text(change.wait_p99)}")
-    if change.refused:
-        parts.append(f"{change.refused:.1%} refused")
-    return f"{change.name}: {', '.join(parts)}" + (f"; {change.note}" if change.note else "")
+    return f"{change.name}: breaks {_at(change.breaks)}" + (f"; {change.note}" if change.note else "")
 
 
-def fragment(advice: Advice, change: Change) -> str:
-    """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
-    lines = list(_fields(advice.configuration, change.what)) if advice.configuration is not None else []
-    if not lines:
-        return ""
-    now = f"; without, {_at(advice.breaks)}" if advice.breaks is not None else ""
-    predicted = f"tritonwatch advise: {advice.promise.slo} breaks {_at(change.breaks)}{now}"
-    return "\n".join([*(f"# {line}" for line in textwrap.wrap(predicted, _WIDTH - 2)), *lines]) + "\n"
-
-
-def _fields(now: Configuration, what: Mapping[str, float]) -> Iterator[str]:
-    if "instances" in what:
-        count = what["instances"] / now.gpus
-        yield f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {count:.0f} }}]"
+def fragment(now: Configuration | None, what: Mapping[str, float]) -> str:
+    """Return what to write into config.pbtxt for a change; empty where it is no configuration."""
+    lines = []
+    if now and "instances" in what:
+        lines.append(
+            f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {what['instances'] / now.gpus:.0f} }}]"
+        )
     if "max_batch_size" in what:
-        yield f"max_batch_size: {what['max_batch_size']:.0f}"
-    if what.keys() & {"batching", "delay_ms", "max_queue_size"}:
+        lines.append(f"max_batch_size: {what['max_batch_size']:.0f}")
+    if now and what.keys() & {"batching", "delay_ms", "max_queue_size"}:
         then = apply(now, what)
         delay = f" max_queue_delay_microseconds: {1e6 * then.delay:.0f}" if then.delay else ""
         limit = f" default_queue_policy {{ max_queue_size: {then.limit} }}" if then.limit else ""
-        yield f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
+        lines.append(
+            f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
+        )
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +174,6 @@ class Comparison:
     rate: float = 0.0
     wait: float = 0.0
     predicted_wait: float = 0.0
-    good: float | None = None
-    predicted_good: float = 0.0
     came_true: bool | None = None
 
 
@@ -203,8 +192,8 @@ def read(place: str, text: str) -> Saved:
     return saved
 
 
-def compare(advice: Advice, at: float, measured: Measured, good: float | None) -> Comparison:
-    """Return a prediction, made at Unix time `at`, beside what came since; `good` is the measured share."""
+def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
+    """Return a prediction, made at Unix time `at`, beside what came since."""
     promise, before, now, fit = advice.promise, advice.configuration, measured.configuration, advice.fit
     found = Comparison(advice.model, advice.version, promise.slo, at)
     if fit is None or before is None:
@@ -224,25 +213,23 @@ def compare(advice: Advice, at: float, measured: Measured, good: float | None) -
     played = play(now.setting(fit.rows), steps, fit.service, fit.burst)
     wait = sums.queue_seconds / sums.requests
     one = sums.requests / sums.seconds
-    future = Play(fit, promise)
     came_true = abs(played.z) <= LARGE_Z or abs(wait - played.wait) <= max(
         0.1 * promise.threshold, 0.25 * played.wait
     )
-    parts = [total(block) for block in parts_of(steps)]
-    rates = sorted(part.requests / part.seconds for part in parts)
-    if not came_true and rates[-1] - rates[0] > max(
-        VARIED * one, 2 * LARGE_Z * (fit.burst * one / parts[0].seconds) ** 0.5
-    ):
-        span = f"from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
+    minutes = [
+        total(own) for _, own in groupby(sorted(steps, key=lambda each: each.at), lambda each: each.at // 60)
+    ]
+    rates = sorted(sums.requests / sums.seconds for sums in minutes)
+    chance = 2 * LARGE_Z * (fit.burst * one / min(sums.seconds for sums in minutes)) ** 0.5
+    if not came_true and rates[-1] - rates[0] > max(VARIED * one, chance):
+        told = f"cannot be judged: the rate varied from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
         means = f"mean wait {measured_text(wait)}, predicted {measured_text(played.wait)}"
-        return replace(found, open=f"the rate varied, {span}, so that this cannot be judged: {means}")
+        return replace(found, open=f"{told}; {means}")
     return replace(
         found,
         rate=one * servers,
         wait=wait,
         predicted_wait=played.wait,
-        good=good,
-        predicted_good=1 - future.bad(future.outcome(now, one)),
         came_true=came_true,
     )
 
@@ -255,8 +242,4 @@ def checked_text(found: Comparison) -> str:
         return "\n".join(lines + row("open", found.open))
     measured, predicted = measured_text(found.wait), measured_text(found.predicted_wait)
     lines += row("wait", f"mean {measured} at {rate(found.rate)} requests/s, predicted {predicted}")
-    if found.good is not None:
-        lines += row(
-            "good", f"about {ratio(found.good)} (estimated), predicted {ratio(found.predicted_good)}"
-        )
     return "\n".join(lines + row("verdict", "as predicted" if found.came_true else "not as predicted"))

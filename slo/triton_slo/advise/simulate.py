@@ -60,16 +60,6 @@ class Outcome:
     def mean_wait(self) -> float:
         return sum(self.waits) / max(1, len(self.waits))
 
-    @property
-    def refused_share(self) -> float:
-        return self.refused / max(1, self.refused + len(self.waits))
-
-    def wait_within(self, share: float) -> float:
-        """Return the wait that this share of the accepted requests does not exceed."""
-        return (
-            sorted(self.waits)[min(len(self.waits) - 1, int(share * len(self.waits)))] if self.waits else 0.0
-        )
-
 
 def simulate(
     setting: Setting,
@@ -113,9 +103,8 @@ def _play(
 
     `execute` takes the start of an execution and when its requests came, and returns the end.
     """
-    free = [
-        (0.0, False)
-    ] * setting.instances  # a heap: when each instance is free, and whether that is missed
+    # a heap: when each instance is free, and whether that is missed
+    free = [(0.0, False)] * setting.instances
     waiting: deque[float] = deque()  # when each waiting request came
     refused = 0
     for now in arrivals:

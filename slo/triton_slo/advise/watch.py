@@ -44,7 +44,7 @@ class Watch:
             end = max((step.at for step in measured.steps), default=0.0)
             # The headroom is that of the servers of now: autoscaling on an older one would add ever more.
             servers = {step.server for step in measured.steps if step.at >= end - 2 * step.seconds}
-            objectives = [(replace(each, good=None), each.holds) for each in own]
+            objectives = [(replace(each, good=None, seconds=0), each.holds) for each in own]
             conditions = measured.configuration, servers, objectives
             sums = total(measured.steps)
             amounts = sums.executions, sums.requests + sums.failures, sums.busy_seconds

@@ -422,11 +422,11 @@ def test_the_recommended_trace_rate_counts_failed_requests() -> None:
 
 
 def batching_findings(
-    config: ModelConfig, sizes: Mapping[int, int] | None = None, gpu: str = ""
+    config: ModelConfig, sizes: Mapping[int, int] | None = None, gpu: str = "", infer_ns: int = 1
 ) -> dict[str, Finding]:
     """Return the findings by title about a model whose executions had these batch sizes."""
     key = ModelVersion("m", "1")
-    batches = tuple(BatchStatistics(size, count, 0, 1, 0) for size, count in (sizes or {}).items())
+    batches = tuple(BatchStatistics(size, count, 0, infer_ns, 0) for size, count in (sizes or {}).items())
     snapshot = Snapshot(
         1.0, live=True, configs={key: config}, statistics=(ModelStatistics("m", "1", batches=batches),)
     )
@@ -470,12 +470,14 @@ def test_a_queue_limit_below_the_batch_size_is_reported() -> None:
 
 
 def test_a_delay_without_larger_batches_is_reported() -> None:
-    """105 requests in 100 executions gain nothing; 180 do, and ten executions say nothing."""
+    """105 requests in 100 executions gain nothing; 180 do, unless each execution takes less than the delay; ten say nothing."""
     config = ModelConfig("m", max_batch_size=8, dynamic_batching=True, max_queue_delay_microseconds=5000)
     title = "A queue delay gains nothing"
 
     assert title in batching_findings(config, {1: 95, 2: 5})
-    assert title not in batching_findings(config, {1: 20, 2: 80})
+    assert title not in batching_findings(config, {1: 20, 2: 80}, infer_ns=6_000_000)
+    assert title in batching_findings(config, {1: 20, 2: 80}, infer_ns=4_000_000)
+    assert title not in batching_findings(config, {2: 100}, infer_ns=4_000_000)
     assert title not in batching_findings(config, {1: 10})
     assert title not in batching_findings(ModelConfig("m", max_batch_size=8, dynamic_batching=True), {1: 100})
 
