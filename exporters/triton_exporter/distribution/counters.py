@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from math import inf, isfinite
+from operator import ne
 from typing import Generic, TypeVar
 
 from triton_exporter.catalogue import Metric, triton
@@ -129,8 +130,7 @@ class Increases(Generic[K]):
             return None
         if family is before:
             return ()
-        pairs = enumerate(zip(family.numbers, before.numbers, strict=True))
-        places = [place for place, (new, old) in pairs if new != old]
+        places = [*compress(range(len(family.numbers)), map(ne, family.numbers, before.numbers))]
         if not all(_is_counted(float(family.numbers[place])) for place in places):
             return None
         return dict.fromkeys(key for place in places if (key := self._keys[place]) is not None)

@@ -426,9 +426,6 @@ class Distributions:
                     interval = interval._replace(waited=queued)
                 else:
                     interval = interval._replace(worked=max(0.0, gain.seconds["request"] - queued))
-                if self._estimator is not None:
-                    needed = units > 1 and lasted <= ESTIMATED_SECONDS
-                    observations.decomposition = self._estimator.get(version, signal, now, needed)
                 native_now = native if signal == "request" else None
                 self._enter_interval(version, signal, model, interval, native_now)
 
@@ -462,6 +459,9 @@ class Distributions:
                 return
             curve = self._summaries[signal].curve(version)
         source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
+        if self._estimator is not None:
+            needed = source == "sampled_mean" and interval.units > 1 and interval.lasted <= ESTIMATED_SECONDS
+            observations.decomposition = self._estimator.get(version, signal, interval.end, needed)
         observations.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _close_intervals(self, now: float) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any, TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -535,12 +535,11 @@ class ApiPoller:
     ) -> frozenset[ModelVersion]:
         """Return the versions that serve: the same object as in the last poll if its answers were the same."""
         if index is not self._last_serving[0] or statistics is not self._last_serving[1]:
-            ready = {
-                ModelVersion(entry.model, entry.version) for entry in index or () if entry.state == "READY"
-            }
-            ready |= {ModelVersion(each.model, each.version) for each in statistics or ()}
+            ready = {(entry.model, entry.version) for entry in index or () if entry.state == "READY"}
+            ready |= {(each.model, each.version) for each in statistics or ()}
             before = self._last_serving[2]
-            self._last_serving = index, statistics, before if ready == before else frozenset(ready)
+            after = before if ready == before else frozenset(starmap(ModelVersion, ready))
+            self._last_serving = index, statistics, after
         return self._last_serving[2]
 
     def _failed_poll(self, at: float, failure: str, text: str) -> Snapshot:

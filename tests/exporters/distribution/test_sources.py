@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state, triton
-from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.distribution.buckets import SIGNALS, Buckets
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.distribution.estimate.estimator import Estimator
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
@@ -108,6 +109,21 @@ def test_quantiles_of_summaries_are_tritons_own() -> None:
     actual = quantiles(feed(Distributions(BOUNDS), *bodies))
 
     assert {"0.5": 0.005, "0.95": 0.06, "0.99": 0.2} == pytest.approx(actual, rel=0.08)
+
+
+def test_what_triton_summarises_is_not_estimated_too() -> None:
+    """Readings close to each other would have it estimated, which costs 17 MiB of numpy and 0.3 MB a model."""
+    estimator = Estimator(BOUNDS)
+    distributions = Distributions(BOUNDS, estimator=estimator)
+    for tick in range(1, 30):
+        requests, seconds = 10.0 * tick, 0.1 * tick
+        body = counters(requests, seconds, seconds) + summary(requests, seconds, [(0.5, 0.005), (0.99, 0.2)])
+        distributions.observe(parse(body.encode()), 0.4 * tick)
+
+    assert ["summary"] == source(shown(distributions))
+    version = ModelVersion("m", "1")
+    places = [estimator.get(version, signal, 12.0, needed=False) for signal in SIGNALS]
+    assert [True, False] == [place is None for place in places]
 
 
 def test_a_sampled_mean_has_no_quantiles() -> None:
