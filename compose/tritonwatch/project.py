@@ -291,7 +291,6 @@ WebAddress = Annotated[str, single(lambda text: text and _web_address(text)), Fo
 Receiver = Annotated[str, single(_receiver), Form("URL")]
 Receivers = Annotated[tuple[str, ...], each(_receiver), Form("URL", repeated=True)]
 
-
 WebhookUrl = Annotated[
     str,
     single(_web_address),

@@ -56,8 +56,6 @@ YES = Display(words={0: ("No", "red"), 1: ("Yes", "green")})
 YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
 """Yes or no as bands over time: dark against light, for people who cannot distinguish red and green."""
 BYTES = Display("bytes", minimum=0)
-
-
 DASHED_LIMIT = Style("limit", "red", "limit", prefix=True)
 """A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones."""
 

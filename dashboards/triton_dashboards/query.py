@@ -13,8 +13,6 @@ from triton_slo.promql import quote
 
 RATE = "$__rate_interval"
 """Grafana's window: at least four scrapes, and never shorter than a step of the graph."""
-
-
 NO_SHARE = 2
 """Value of a share that is not known: above every share, so that its row comes last in ascending order."""
 

@@ -39,8 +39,6 @@ _VARIABLES = {
 ONE_MODEL = Variable("model", "Model", _OF_INSTANCE(state.MODEL_STATE), multi=False)
 GPU_UUID = Variable("gpu_uuid", "GPU", _OF_INSTANCE(gpu.INFO))
 VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_STATE, 'model="$model"'))
-
-
 OBJECTIVE = Variable("slo", "Objective", objectives.listed())
 OBJECTIVE_MODEL = Variable("model", "Model", objectives.listed('slo=~"$slo"'))
 OBJECTIVE_VERSION = Variable("version", "Version", objectives.listed('slo=~"$slo"', 'model=~"$model"'))
@@ -80,8 +78,6 @@ def field(name: str) -> str:
 
 OF_MODEL, OF_SERVER = 'model=~"$model|"', 'instance=~"$instance|"'
 """Matchers of alerts of the chosen models or servers, and of alerts that name none."""
-
-
 ONE_ALERT = ("alertname", "slo", "model", "version", "instance")
 """Labels that make one alert for a person: the tiers of a budget are one, at the urgency of the highest."""
 

@@ -27,8 +27,6 @@ from tritonwatch.objective_files import load
 from tritonwatch.parser import did_you_mean
 
 _LOG = logging.getLogger(__name__)
-
-
 _MISSED = 3
 """Readings in a row that may fail before --watch no longer exposes the last values."""
 

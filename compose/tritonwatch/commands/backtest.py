@@ -255,7 +255,6 @@ _COUNTS: tuple[Column[Score], ...] = (
     Column("tickets", lambda score: str(score.alerts - score.pages), 2),
 )
 
-
 _MARKS: tuple[Column[Score], ...] = (
     Column("precision", lambda score: _share_text(score.precision), 3),
     Column("recall", lambda score: _share_text(score.recall), 1),
@@ -268,7 +267,6 @@ _MARKS: tuple[Column[Score], ...] = (
     Column("detection", lambda score: _median(score.detection_median, score.detection_worst), 4),
     Column("reset", lambda score: _median(score.reset_median, score.reset_worst), 5),
 )
-
 
 _ALERTS: tuple[Column[Episode], ...] = (
     Column("when (UTC)", lambda episode: local_text(episode.started), number=False),

@@ -23,11 +23,7 @@ from tritonwatch.arguments import check_out, tuned
 from tritonwatch.objective_files import load
 
 TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
-
-
 Json = dict[str, Any]
-
-
 _MAX_DASHBOARDS = 5000
 """Results of a search; Grafana gives no more."""
 

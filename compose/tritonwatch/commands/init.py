@@ -29,13 +29,8 @@ from tritonwatch.usage import Tritons
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
-
-
 _MAX_POLLS = 100
-
-
 _MICROSECONDS = 1e6
-
 
 PROJECT = """\
 # What every verb of tritonwatch in this folder reads (docs/start.md); an option on the command line wins.

@@ -152,7 +152,6 @@ def _newest_record(document: Mapping[str, Any]) -> float:
 
 _RECORDED = {"prometheus": "prometheus", "objectives": "objectives"}
 
-
 TOOLS = (
     AssistantTool(
         "status",

@@ -30,18 +30,10 @@ CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "amtool": (("check-config",), "alertmanager/alertmanager.yml"),
 }
 """Program -> its arguments and the files it checks."""
-
-
 _CHECK_SECONDS = 120
-
-
 _DEFINING = ("name", "query", "duration", "keepFiringFor", "labels", "annotations")
-
-
 _Groups = Mapping[str, dict[str, Any]]
 """Groups of rule files by name."""
-
-
 _Rules = Mapping[str, list[dict[str, Any]]]
 """Rules by the name of their group, as Prometheus shows them."""
 

@@ -24,7 +24,6 @@ from tritonwatch.assistant_tool import JsonAnswer
 _PIPE_WIDTH = 220
 """Width of a table that is not written to a terminal."""
 
-
 _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
     "exhausted": lambda row: row.state == "exhausted",
     "burning": lambda row: row.state in ("burning", "exhausted") and burns(row.burn_now or 0.0),

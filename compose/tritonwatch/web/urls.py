@@ -19,8 +19,6 @@ from triton_slo.promql import regex_of
 
 TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""
-
-
 LAST = "last"
 """Parameter of pages over time: how much of it is shown, such as 6h, as `--last` of the command line."""
 

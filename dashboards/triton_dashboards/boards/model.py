@@ -485,7 +485,6 @@ _BY_REASON = (
     Style("OTHER", "purple"),
 )
 
-
 _BY_PHASE = (
     Style("queue", "orange"),
     Style("compute", "blue"),

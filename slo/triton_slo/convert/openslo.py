@@ -45,10 +45,10 @@ class Library:
                     raise EntryError(document, reason)
                 self._documents[key] = document
             except EntryError as error:
-                ledger.wrong(error.entry, str(error))
+                ledger.wrong(error)
 
-    def of(self, kind: str) -> dict[str, Entry]:
-        return {name: entry for (its, name), entry in self._documents.items() if its == kind}
+    def slos(self) -> list[Entry]:
+        return [entry for (kind, _), entry in self._documents.items() if kind == "SLO"]
 
     def find(self, kind: str, reference: Entry) -> Entry:
         """Return the document that a reference names. Raises EntryError where there is none."""
@@ -64,13 +64,14 @@ class Library:
         self._used.add(key)
         return self._documents.get(key)
 
-    def used(self) -> list[Entry]:
-        """Return the documents that somebody referred to."""
-        return [entry for key, entry in self._documents.items() if key in self._used]
-
-    def unused(self) -> list[Entry]:
-        """Return the documents other than SLOs that nobody referred to."""
-        return [entry for key, entry in self._documents.items() if key[0] != "SLO" and key not in self._used]
+    def close(self, ledger: Ledger) -> None:
+        """Report the documents other than SLOs that nobody referred to, and what was not read of the others."""
+        for key, entry in self._documents.items():
+            if key in self._used:
+                ledger.unread(entry)
+        for key, entry in self._documents.items():
+            if key[0] != "SLO" and key not in self._used:
+                ledger.lost(entry, "no SLO refers to it, or it cannot be expressed here", "left out")
 
 
 def _kind_and_name(document: Entry) -> tuple[str, str]:
@@ -256,19 +257,16 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     library = Library(documents, ledger)
     taken: set[str] = set()
     objectives: list[Objective] = []
-    for slo in library.of("SLO").values():
+    for slo in library.slos():
         try:
             made = _objectives_of(slo, library, window, ledger, taken)
         except EntryError as error:
-            ledger.wrong(error.entry, str(error))
+            ledger.wrong(error)
             continue
         objectives += made
         if made:
             ledger.unread(slo)
-    for document in library.used():
-        ledger.unread(document)
-    for document in library.unused():
-        ledger.lost(document, "no SLO refers to it, or it cannot be expressed here", "left out")
+    library.close(ledger)
     return tuple(objectives)
 
 
@@ -276,10 +274,7 @@ def _objectives_of(
     slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[str]
 ) -> list[Objective]:
     metadata, spec = slo.need("metadata"), slo.need("spec")
-    shared = {
-        **_described(metadata, spec, library, ledger),
-        "window": window_of(spec, window, ledger),
-    }
+    shared = {**_described(metadata, spec, library, ledger), "window": window_of(spec, window, ledger)}
     if (policies := spec.get("alertPolicies")) is not None and policies.items():
         policies.skip()
         ledger.lost(policies, "alert policies are not converted", "the four tiers of the SRE Workbook alert")
@@ -292,12 +287,8 @@ def _objectives_of(
         name = parts.name(ledger, metadata.need("name"), own, taken)
         indicator = indicator_of(goal, spec, library, ledger)
         target, where = _target_ratio(goal)
-        ledger.dropped(
-            goal,
-            "compositeWeight",
-            "parts of a composite are not added up",
-            "each is an objective of its own",
-        )
+        alone = "each is an objective of its own"
+        ledger.dropped(goal, "compositeWeight", "parts of a composite are not added up", alone)
         if not name or indicator is None:
             continue
         data: dict[str, Any] = {
@@ -346,9 +337,8 @@ def _described(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -
     title, description = metadata.get("displayName"), spec.get("description")
     if title is not None and description is not None:
         noted["display_name"] = title.text()
-    given = description or title
     return {
-        "description": parts.joined_description([given.text()] if given else []),
+        "description": parts.description(description or title),
         "owner": owner,
         "labels": {"service": service.text(), **labels},
         "annotations": noted,

@@ -7,7 +7,7 @@ conversion ends was not understood, and is reported: nothing is dropped in silen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,9 +192,9 @@ class Ledger:
     losses: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
 
-    def wrong(self, entry: Entry, reason: str, fix: str = "") -> None:
+    def wrong(self, error: EntryError) -> None:
         """Add a mistake in the input."""
-        self.mistakes.append(_finding(entry, reason, fix))
+        self.mistakes.append(_finding(error.entry, str(error)))
 
     def lost(self, entry: Entry, reason: str, instead: str) -> None:
         """Add what cannot be expressed, and what was done instead."""
@@ -217,8 +217,8 @@ class Ledger:
             self.lost(unread, "not known, or of no use here", "left out")
 
 
-def _finding(entry: Entry, reason: str, fix: str = "") -> Problem:
-    return Problem(entry.place, f"{entry.path}: {reason}" if entry.path else reason, fix)
+def _finding(entry: Entry, reason: str) -> Problem:
+    return Problem(entry.place, f"{entry.path}: {reason}" if entry.path else reason)
 
 
 ORIGINAL = "original_"
@@ -317,6 +317,6 @@ def objective(
     return None
 
 
-def joined_description(parts: Iterable[str]) -> str:
-    """Return a description of what is there, no longer than one may be."""
-    return " ".join(part.strip() for part in parts if part.strip())[:_MAX_TEXT]
+def description(entry: Entry | None) -> str:
+    """Return a text as a description, no longer than one may be; an empty one where there is none."""
+    return entry.text().strip()[:_MAX_TEXT] if entry else ""

@@ -25,7 +25,7 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
             objectives += _service(_spec(document), window, ledger, taken)
             ledger.unread(document)
         except EntryError as error:
-            ledger.wrong(error.entry, str(error))
+            ledger.wrong(error)
     return tuple(objectives)
 
 
@@ -61,128 +61,113 @@ def _service(document: Entry, window: str, ledger: Ledger, taken: set[str]) -> l
     if not slos.items():
         ledger.lost(slos, "holds no SLO", "left out")
     for slo in slos.items():
+        objective = None
         try:
-            objective = _Slo(slo, service, common, ledger).objective(window, taken)
+            objective = _objective(slo, service, common, window, ledger, taken)
         except EntryError as error:
-            ledger.wrong(error.entry, str(error))
+            ledger.wrong(error)
+        if objective is None:
             slo.skip()
         else:
-            if objective is None:
-                slo.skip()
-            else:
-                objectives.append(objective)
+            objectives.append(objective)
     if common is not None:
         common.skip()
     return objectives
 
 
-class _Slo:
-    """One SLO on its way."""
+def _objective(
+    slo: Entry, service: str, common: Entry | None, window: str, ledger: Ledger, taken: set[str]
+) -> Objective | None:
+    """Return the objective of one SLO, or None where it is left out (and reported)."""
+    wanted = slo.need("name")
+    name = parts.name(ledger, wanted, f"{service}-{wanted.text()}", taken)
+    target = slo.need("objective")
+    indicator, group_by, where = _indicator(slo.need("sli"), ledger)
+    if not name or indicator is None:
+        return None
+    entries: dict[str, Entry] = {}
+    for holder in (common, slo.get("labels")):
+        if holder is not None:
+            entries.update(holder.fields())
+    if entries:
+        first = next(iter(entries.values()))
+        ledger.noted(first, "labels are put on alerts only, not on recorded series")
+    labels, owner = parts.alert_labels(ledger, entries)
+    data = {
+        "name": name,
+        "description": parts.description(slo.get("description")),
+        "owner": owner,
+        "target": round(target.number() / 100, 12),
+        "window": window,
+        "group_by": group_by,
+        "indicator": indicator,
+        **_alerting(slo.get("alerting"), {"service": service, **labels}, ledger),
+    }
+    return parts.objective(ledger, slo, data, {"target": target, **where})
 
-    def __init__(self, entry: Entry, service: str, common: Entry | None, ledger: Ledger) -> None:
-        self.entry, self.service, self.common, self.ledger = entry, service, common, ledger
 
-    def objective(self, window: str, taken: set[str]) -> Objective | None:
-        """Return the objective, or None where it is left out (and reported)."""
-        wanted = self.entry.need("name")
-        name = parts.name(self.ledger, wanted, f"{self.service}-{wanted.text()}", taken)
-        target = self.entry.need("objective")
-        sli = self.entry.need("sli")
-        indicator, group_by, where = self._indicator(sli)
-        if not name or indicator is None:
-            return None
-        labels, owner = self._labels()
-        description = self.entry.get("description")
-        data = {
-            "name": name,
-            "description": parts.joined_description([description.text()] if description else []),
-            "owner": owner,
-            "target": round(target.number() / 100, 12),
-            "window": window,
-            "group_by": group_by,
-            "indicator": indicator,
-            **self._alerting(labels),
-        }
-        return parts.objective(self.ledger, self.entry, data, {"target": target, **where})
+def _indicator(sli: Entry, ledger: Ledger) -> tuple[dict[str, str] | None, tuple[str, ...], dict[str, Entry]]:
+    events = sli.get("events")
+    if events is None:
+        ledger.lost(sli, "rules count events, and a ratio or a plugin has none", LEFT_OUT)
+        return None, (), {}
+    failed, every = (events.need(_field(events, f"{part}_query")) for part in ("error", "total"))
+    query = failed
+    try:
+        error = queries.counter(failed.text())
+        query = every
+        total = queries.counter(every.text())
+        group_by = queries.one_grouping(error, total)
+    except queries.QueryError as reason:
+        ledger.lost(query, str(reason), LEFT_OUT)
+        return None, (), {}
+    where = {"indicator.custom.error": failed, "indicator.custom.total": every}
+    return {"kind": "custom", "error": error.text, "total": total.text}, group_by, where
 
-    def _indicator(self, sli: Entry) -> tuple[dict[str, str] | None, tuple[str, ...], dict[str, Entry]]:
-        events = sli.get("events")
-        if events is None:
-            self.ledger.lost(sli, "rules count events, and a ratio or a plugin has none", LEFT_OUT)
-            return None, (), {}
-        failed, every = (events.need(_field(events, f"{part}_query")) for part in ("error", "total"))
-        query = failed
-        try:
-            error = queries.counter(failed.text())
-            query = every
-            total = queries.counter(every.text())
-            group_by = queries.one_grouping(error, total)
-        except queries.QueryError as reason:
-            self.ledger.lost(query, str(reason), LEFT_OUT)
-            return None, (), {}
-        where = {"indicator.custom.error": failed, "indicator.custom.total": every}
-        return {"kind": "custom", "error": error.text, "total": total.text}, group_by, where
 
-    def _labels(self) -> tuple[dict[str, str], str]:
-        entries: dict[str, Entry] = {}
-        for holder in (self.common, self.entry.get("labels")):
-            if holder is not None:
-                entries.update(holder.fields())
-        if entries:
-            first = next(iter(entries.values()))
-            self.ledger.noted(first, "labels are put on alerts only, not on recorded series")
-        labels, owner = parts.alert_labels(self.ledger, entries)
-        return {"service": self.service, **labels}, owner
-
-    def _alerting(self, labels: dict[str, str]) -> dict[str, Any]:
-        alerting = self.entry.get("alerting")
-        if alerting is None:
-            return {"labels": labels}
-        enabled = [urgency for urgency in _EXPECTED if not self._disabled(alerting, urgency)]
-        more, _ = parts.alert_labels(self.ledger, alerting.mapping("labels"))
-        noted = parts.alert_annotations(self.ledger, alerting.mapping("annotations"))
-        settings: dict[str, Any] = {}
-        for urgency in enabled:
-            for field, values in self._of_tiers(alerting, urgency).items():
-                if values:
-                    tiers = [tier.name for tier in WORKBOOK_TIERS if tier.name.startswith(urgency)]
-                    settings.setdefault(field, {}).update(dict.fromkeys(tiers, values))
-        name = alerting.get("name")
-        if name is not None and name.text() and enabled:
-            settings["name"] = parts.label_name(self.ledger, name, name.text())
-        if not enabled:
-            settings["enabled"] = False
-        elif len(enabled) < len(_EXPECTED):
-            settings["tiers"] = [tier for tier in WORKBOOK_TIERS if tier.name.startswith(enabled[0])]
-        return {"labels": labels | more, "annotations": noted, "alerting": settings}
-
-    @staticmethod
-    def _alert(alerting: Entry, urgency: str) -> Entry | None:
-        return alerting.get(_field(alerting, f"{urgency}_alert"))
-
-    def _disabled(self, alerting: Entry, urgency: str) -> bool:
-        alert = self._alert(alerting, urgency)
+def _alerting(alerting: Entry | None, labels: dict[str, str], ledger: Ledger) -> dict[str, Any]:
+    """Return the labels, annotations and tiers of the alerts."""
+    if alerting is None:
+        return {"labels": labels}
+    alerts: dict[str, Entry | None] = {}
+    for urgency in _EXPECTED:
+        alert = alerting.get(_field(alerting, f"{urgency}_alert"))
         disable = alert.get("disable") if alert else None
-        if alert is None or disable is None or not disable.flag():
-            return False
-        alert.skip()
-        return True
+        if alert is not None and disable is not None and disable.flag():
+            alert.skip()
+        else:
+            alerts[urgency] = alert
+    more, _ = parts.alert_labels(ledger, alerting.mapping("labels"))
+    noted = parts.alert_annotations(ledger, alerting.mapping("annotations"))
+    settings: dict[str, Any] = {}
+    for urgency, alert in alerts.items():
+        tiers = [tier.name for tier in WORKBOOK_TIERS if tier.name.startswith(urgency)]
+        for field, values in (_of_tiers(alert, urgency, ledger) if alert else {}).items():
+            if values:
+                settings.setdefault(field, {}).update(dict.fromkeys(tiers, values))
+    name = alerting.get("name")
+    if name is not None and name.text() and alerts:
+        settings["name"] = parts.label_name(ledger, name, name.text())
+    if not alerts:
+        settings["enabled"] = False
+    elif len(alerts) < len(_EXPECTED):
+        [enabled] = alerts
+        settings["tiers"] = [tier for tier in WORKBOOK_TIERS if tier.name.startswith(enabled)]
+    return {"labels": labels | more, "annotations": noted, "alerting": settings}
 
-    def _of_tiers(self, alerting: Entry, urgency: str) -> dict[str, Any]:
-        """Return what only the pages or only the tickets have: a severity, labels, annotations."""
-        alert = self._alert(alerting, urgency)
-        if alert is None:
-            return {}
-        entries = dict(alert.mapping("labels"))
-        severity = ""
-        given = entries.get("severity")
-        if given is not None and given.text() in names.SEVERITIES:
-            del entries["severity"]
-            severity = given.text() if given.text() != _EXPECTED[urgency] else ""
-        labels, owner = parts.alert_labels(self.ledger, entries)
-        annotations = parts.alert_annotations(self.ledger, alert.mapping("annotations"))
-        return {
-            "severities": severity,
-            "labels": labels | ({f"{parts.ORIGINAL}owner": owner} if owner else {}),
-            "annotations": annotations,
-        }
+
+def _of_tiers(alert: Entry, urgency: str, ledger: Ledger) -> dict[str, Any]:
+    """Return what only the pages or only the tickets have: a severity, labels, annotations."""
+    entries = dict(alert.mapping("labels"))
+    severity = ""
+    given = entries.get("severity")
+    if given is not None and given.text() in names.SEVERITIES:
+        del entries["severity"]
+        severity = given.text() if given.text() != _EXPECTED[urgency] else ""
+    labels, owner = parts.alert_labels(ledger, entries)
+    annotations = parts.alert_annotations(ledger, alert.mapping("annotations"))
+    return {
+        "severities": severity,
+        "labels": labels | ({f"{parts.ORIGINAL}owner": owner} if owner else {}),
+        "annotations": annotations,
+    }

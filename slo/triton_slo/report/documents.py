@@ -6,15 +6,14 @@ In JSON, times are Unix seconds, shares 0 to 1, and null is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
 from triton_exporter.common.printable import printable
 from triton_slo.amounts import ratio
-from triton_slo.objective.model import Period
 from triton_slo.problem_words import count
 from triton_slo.prometheus import WARNS
 from triton_slo.report.outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, Result, restrictions, tally
@@ -43,8 +42,16 @@ def title(report: PeriodReport) -> str:
 
 
 def sections(report: PeriodReport) -> tuple[Section, ...]:
-    """Return the parts of the report, a summary first."""
-    return tuple(_printable_section(section) for section in _sections(report))
+    """Return the parts of the report, a summary first; no text of others in it steers a terminal or a browser."""
+    return tuple(
+        replace(
+            section,
+            heading=printable(section.heading),
+            sentences=tuple(map(printable, section.sentences)),
+            rows=tuple(tuple(map(printable, row)) for row in section.rows),
+        )
+        for section in _sections(report)
+    )
 
 
 def _sections(report: PeriodReport) -> Iterator[Section]:
@@ -153,21 +160,6 @@ def _incidents(report: PeriodReport) -> Section:
     )
 
 
-def _printable_section(section: Section) -> Section:
-    """Return a section in which no text of others steers a terminal or a browser."""
-
-    def clean(texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(map(printable, texts))
-
-    return Section(
-        printable(section.heading),
-        clean(section.sentences),
-        section.columns,
-        tuple(clean(row) for row in section.rows),
-        section.level,
-    )
-
-
 def _share_text(share: float | None) -> str:
     return "-" if share is None else ratio(share)
 
@@ -216,7 +208,7 @@ def document(report: PeriodReport) -> dict[str, Any]:
         "owners": [
             {
                 "owner": owner,
-                **_counts(members),
+                **{result.replace(" ", "_"): number for result, number in tally(members).items()},
                 "objectives": [_objective_fields(report, member) for member in members],
             }
             for owner, members in report.owners.items()
@@ -227,10 +219,6 @@ def document(report: PeriodReport) -> dict[str, Any]:
         "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
         "warnings": list(report.warnings),
     }
-
-
-def _counts(members: tuple[ObjectiveOutcome, ...]) -> dict[str, int]:
-    return {result.replace(" ", "_"): number for result, number in tally(members).items()}
 
 
 def _objective_fields(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, Any]:
@@ -253,7 +241,7 @@ def _objective_fields(report: PeriodReport, objective: ObjectiveOutcome) -> dict
             "end": recorded.period.end,
             "recorded_from": recorded.recorded_from,
             "recorded_until": recorded.recorded_until,
-            "not_recorded": [_span(pause) for pause in recorded.pauses],
+            "not_recorded": [{"start": pause.start, "end": pause.end} for pause in recorded.pauses],
             "excluded_seconds": dict(recorded.excluded),
         }
     return fields | {"groups": [_group_fields(report, objective, group) for group in objective.groups]}
@@ -279,7 +267,3 @@ def _group_fields(report: PeriodReport, objective: ObjectiveOutcome, group: Judg
         "caveats": {source: asdict(CAVEATS[source]) for source in group.caveats},
         "restrictions": list(restrictions(objective, group)),
     }
-
-
-def _span(pause: Period) -> dict[str, float]:
-    return {"start": pause.start, "end": pause.end}

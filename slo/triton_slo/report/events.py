@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from triton_exporter.common.duration import DAY
 from triton_exporter.common.moments import time_zone
@@ -19,8 +19,6 @@ from triton_slo.promql import Matchers
 
 _NAMED = re.compile(r"([12][0-9]{3})-(?:(0[1-9]|1[0-2])|Q([1-4]))")
 _RELATIVE = re.compile(r"(last|this)-(month|quarter)")
-
-
 PeriodKind = Literal["month", "quarter"]
 
 
@@ -128,22 +126,15 @@ class RecordedObjective:
         return self.recorded_until if self.recorded_until < self.period.end else None
 
 
-@dataclass(frozen=True, eq=False)
-class _Info:
-    """The labels of an objective's newest record, and the end of every step in which there was one."""
+class _Info(NamedTuple):
+    """An objective, labels of all of its series besides its name (a selector's, a tenant's), the labels of its newest
+    record, and the end of every step in which there was one.
+    """
 
+    slo: str
+    fixed: names.GroupLabels
     labels: Mapping[str, str]
     recorded: frozenset[int]
-
-    @property
-    def slo(self) -> str:
-        return self.labels.get(names.SLO, "")
-
-    @property
-    def fixed(self) -> names.GroupLabels:
-        """Labels of all series of the objective besides its name: a selector's, a tenant's."""
-        own = _ABOUT | names.NOT_OF_GROUP
-        return tuple(sorted((key, value) for key, value in self.labels.items() if key not in own))
 
 
 def recorded_objectives(
@@ -172,17 +163,17 @@ def recorded_objectives(
 
 
 def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
-    versions: dict[tuple[str, names.GroupLabels], list[tuple[float, Mapping[str, str]]]] = defaultdict(list)
+    newest: dict[tuple[str, names.GroupLabels], tuple[float, Mapping[str, str]]] = {}
     recorded: dict[tuple[str, names.GroupLabels], set[int]] = defaultdict(set)
+    own = _ABOUT | names.NOT_OF_GROUP
     for first, last in query_ranges(int(start), end, STEP_SECONDS):
         for series in prometheus.range(f"{names.INFO}{{{names.RECORDED_HERE}}}", first, last, STEP_SECONDS):
-            key = (series.labels.get(names.SLO, ""), _Info(series.labels, frozenset()).fixed)
+            fixed = tuple(sorted((key, value) for key, value in series.labels.items() if key not in own))
+            key, at = (series.labels.get(names.SLO, ""), fixed), max(series.times, default=0.0)
             recorded[key].update(map(round, series.times))
-            versions[key].append((max(series.times, default=0.0), series.labels))
-    return [
-        _Info(max(versions[key], key=lambda version: version[0])[1], frozenset(at))
-        for key, at in recorded.items()
-    ]
+            if key not in newest or at > newest[key][0]:
+                newest[key] = at, series.labels
+    return [_Info(*key, newest[key][1], frozenset(at)) for key, at in recorded.items()]
 
 
 def _window_zone(window: str, otherwise: str) -> str:

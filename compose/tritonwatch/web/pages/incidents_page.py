@@ -73,15 +73,10 @@ class IncidentChoice:
             for record in records
             if record.incident.since <= now
             and (record.incident.open or record.incident.ended_at >= start)
-            and self.includes(record)
+            and self.kind in ("all", WORD[record.severity])
+            and self.state in ("all", "firing" if record.incident.open else "resolved")
+            and (not self.q or self.q.casefold() in _searchable_text(record))
         ]
-
-    def includes(self, record: RecordedIncident) -> bool:
-        """Return whether a record matches kind, state and words."""
-        kind = self.kind in ("all", WORD[record.severity])
-        state = self.state in ("all", "firing" if record.incident.open else "resolved")
-        words = self.q.casefold()
-        return kind and state and (not words or words in _searchable_text(record))
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -185,7 +180,6 @@ def _incident(site: Site, request: Request) -> Response:
     at = asked_time(request)
     record, now = matching[0], site.sources.reader.now if at is None else at
     sent: Mapping[str, Any] = document(record.incident, Style(grafana=site.sources.addresses.grafana))
-    happened = list(summaries.happened(record))
     context = {
         "title": summaries.title(record),
         "name": record.incident.name,
@@ -193,7 +187,7 @@ def _incident(site: Site, request: Request) -> Response:
         "state": summaries.state(record).removeprefix(WORD[record.severity]).lstrip(", "),
         "facts": list(summaries.facts(record, now)),
         "first_step": sent["first_step"],
-        "happened": happened,
+        "happened": list(summaries.happened(record)),
         "models": _models_of(record),
         "alerts": list(record.incident.members.values()),
         "links": [(label, url) for label, url in sent["links"].items() if safe_url(url)],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from triton_exporter.common.duration import parse_seconds, time_text
 from triton_slo import links, names
 from triton_slo.amounts import digits
 from triton_slo.artifact import Options
-from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from tritonwatch.web import urls
 from tritonwatch.web.drawing import POINTS, TimeAxis, gap
@@ -46,57 +46,32 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route("/model", partial(_page, site))]
 
 
-class _ModelAnswers(NamedTuple):
-    """What Prometheus answered about one model."""
-
-    timeline: CachedAnswer[Timeline]
-    traffic: CachedAnswer[TrafficFacts]
-    phases: CachedAnswer[tuple[Phase, ...]]
-    devices: CachedAnswer[tuple[Device, ...]]
-    limits: CachedAnswer[tuple[ModelLimit, ...]]
-    rooms: CachedAnswer[Mapping[tuple[str, str], str]]
-
-
-def _ask_about_model(site: Site, model: str, at: float | None, last: str) -> _ModelAnswers:
-    """Query the state at a moment (None: now), and the timeline of the time `last` before it."""
-
-    def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> CachedAnswer[T]:
-        return site.sources.reader.ask(("model", what, model, at), read, empty)
-
-    length = parse_seconds(last)
-    now = site.sources.reader.now if at is None else at
-    return _ModelAnswers(
-        ask(
-            f"timeline {last}",
-            lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
-            Timeline(now - length, now, length / POINTS),
-        ),
-        ask(
-            "traffic",
-            lambda prometheus: read_traffic(prometheus, model, at),
-            TrafficFacts(),
-        ),
-        ask("phases", lambda prometheus: read_phases(prometheus, model, at), ()),
-        ask("devices", lambda prometheus: read_devices(prometheus, model, at), ()),
-        ask("limits", lambda prometheus: read_limits(prometheus, model, at), ()),
-        ask("rooms", lambda prometheus: read_rooms(prometheus, model, at), {}),
-    )
-
-
 def _page(site: Site, request: Request) -> Response:
     model = request.query_params.get("model", "")
     if not model or len(model) > MAX_NAME_CHARACTERS:
         raise HTTPException(400, "the address names no model: open a model from the overview")
-    at = asked_time(request)
+    at, moment = asked_time(request), request.query_params.get(urls.TIME, "")
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
-    answers = _ask_about_model(site, model, at, last)
-    status, broken, alerts, met = site.status(at), site.broken(at), site.slo_alerts(at), site.met(at)
-    servers = {place.instance for place, _ in answers.timeline.value.lanes}
-    rows = [row for row in status.value if row.model == model]
-    known = (
-        bool(answers.timeline.value.lanes or rows or answers.limits.value)
-        or answers.traffic.value.requests is not None
+    length, now = parse_seconds(last), site.sources.reader.now if at is None else at
+
+    def ask(read: Callable[[Prometheus, str, float | None], T], empty: T) -> CachedAnswer[T]:
+        key = ("model", read, model, at)
+        return site.sources.reader.ask(key, lambda prometheus: read(prometheus, model, at), empty)
+
+    timeline = site.sources.reader.ask(
+        ("model", "timeline", model, at, last),
+        lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
+        Timeline(now - length, now, length / POINTS),
     )
+    traffic = ask(read_traffic, TrafficFacts())
+    phases: CachedAnswer[tuple[Phase, ...]] = ask(read_phases, ())
+    devices: CachedAnswer[tuple[Device, ...]] = ask(read_devices, ())
+    limits: CachedAnswer[tuple[ModelLimit, ...]] = ask(read_limits, ())
+    rooms: CachedAnswer[Mapping[tuple[str, str], str]] = ask(read_rooms, {})
+    status, broken, alerts, met = site.status(at), site.broken(at), site.slo_alerts(at), site.met(at)
+    servers = {place.instance for place, _ in timeline.value.lanes}
+    rows = [row for row in status.value if row.model == model]
+    known = bool(timeline.value.lanes or rows or limits.value) or traffic.value.requests is not None
     # It knows the Triton of now only.
     doctor = None if at is not None or not known else site.sources.doctor
     context = {
@@ -108,33 +83,30 @@ def _page(site: Site, request: Request) -> Response:
             [(fault, "") for fault in broken.value.faults(model, servers)],
             rows,
             at,
-            request.query_params.get(urls.TIME, ""),
+            moment,
         ),
         "load_errors": site.load_errors(broken.value, at),
-        "timeline": answers.timeline.value,
-        "axis": TimeAxis(answers.timeline.value.start, answers.timeline.value.end),
+        "timeline": timeline.value,
+        "axis": TimeAxis(timeline.value.start, timeline.value.end),
         "last": last,
-        "lengths": [(length, _model_url(request, model, length)) for length in LENGTHS],
-        "traffic": answers.traffic.value,
+        "lengths": [
+            (word, urls.address("/model", {"model": model, urls.LAST: word, urls.TIME: moment}))
+            for word in LENGTHS
+        ],
+        "traffic": traffic.value,
         "traffic_seconds": window_seconds(site.sources.options),
-        "phases": answers.phases.value,
-        "devices": answers.devices.value,
-        "limits": answers.limits.value,
-        "rooms": answers.rooms.value,
+        "phases": phases.value,
+        "devices": devices.value,
+        "limits": limits.value,
+        "rooms": rooms.value,
         "rows": rows,
         "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
-    all_answers = (*answers, status, broken, alerts, met)
-    response = site.page(request, "model.html", context, *all_answers)
-    if not known and not any(answer.problem or answer.warnings for answer in all_answers):
+    answers = (timeline, traffic, phases, devices, limits, rooms, status, broken, alerts, met)
+    response = site.page(request, "model.html", context, *answers)
+    if not known and not any(answer.problem or answer.warnings for answer in answers):
         response.status_code = 404
     return response
-
-
-def _model_url(request: Request, model: str, last: str) -> str:
-    return urls.address(
-        "/model", {"model": model, urls.LAST: last, urls.TIME: request.query_params.get(urls.TIME, "")}
-    )
 
 
 _WHAT = "what"
@@ -243,7 +215,11 @@ def read_phases(prometheus: Prometheus, model: str, at: float | None = None) -> 
     # An ensemble has no queue: its requests wait in those of its steps.
     rates["queue"] += f" or 1e6 * avg_over_time({names.step_traffic('queue_seconds')}{own}[10m])"
     query = _joined((what, f"sum({expr})") for what, expr in rates.items())
-    phases = _by_what(prometheus.instant(query, at))
+    phases = {
+        sample.labels.get(_WHAT, ""): sample.value
+        for sample in prometheus.instant(query, at)
+        if math.isfinite(sample.value)
+    }
     requests, whole = phases.get("requests", 0.0), phases.get("whole", 0.0)
     if requests <= 0 or whole <= 0:
         return ()
@@ -355,10 +331,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, str], float], tuple[str, str]]] = {
 
 def _joined(parts: Iterable[tuple[str, str]]) -> str:
     return "\nor\n".join(f'label_replace({expr}, "{_WHAT}", "{what}", "", "")' for what, expr in parts)
-
-
-def _by_what(samples: Sequence[Sample]) -> dict[str, float]:
-    return {sample.labels.get(_WHAT, ""): sample.value for sample in samples if math.isfinite(sample.value)}
 
 
 def _share_of(part: float | None, whole: float | None) -> float | None:

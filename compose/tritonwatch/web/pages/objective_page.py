@@ -87,11 +87,6 @@ class _ObjectivePage:
     answers: _GroupAnswers
 
     @property
-    def about(self) -> ObjectiveInfo:
-        """Owner, description and window of the objective."""
-        return self.answers.infos.value.get(self.row.slo, ObjectiveInfo())
-
-    @property
     def axis(self) -> ChartAxis:
         """Steps of the length of time that the address chooses."""
         return self.answers.burn.value.axis
@@ -99,16 +94,14 @@ class _ObjectivePage:
     @property
     def marks(self) -> tuple[Mark, ...]:
         """Deployments and firing alerts, in the order of time."""
-        events = (
-            *deployments(self.answers.deployments.value),
-            *self.answers.states.value.alerts(),
-        )
+        events = (*deployments(self.answers.deployments.value), *self.answers.states.value.alerts())
         return tuple(sorted(events, key=lambda mark: mark.at))
 
     def charts(self) -> list[Chart]:
         """Return the charts of the page; without a plan, those of burn rates have no limits."""
         row, plan, burn, axis = self.row, self.plan, self.answers.burn.value, self.axis
         budget = self.answers.budget.value
+        scale = self.site.sources.options.time_scale
         left = budget.axis.values(budget.named(names.PERIOD_BUDGET_REMAINING))
         bands, marks = self.answers.states.value.bands(), self.marks
         unknown = row.budget_not_known_yet
@@ -129,11 +122,7 @@ class _ObjectivePage:
                 "Burn rate by window",
                 "times",
                 axis.times,
-                tuple(
-                    burn_curves(
-                        burn, axis, row.target, row.history_seconds, self.site.sources.options.time_scale
-                    )
-                ),
+                tuple(burn_curves(burn, axis, row.target, row.history_seconds, scale)),
                 tuple(
                     Limit(f"{tier.name} {amounts.burn_rate(factor)} ({tier.long} and {tier.short})", factor)
                     for tier in plan.objective.alerting.tiers
@@ -180,7 +169,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
         status,
         infos,
         site.slo_alerts(at),
-        past_budget(site.sources, row, whole),
+        _past(site.sources, whole, [f"{names.PERIOD_BUDGET_REMAINING}{own_matchers(row)}"]),
         past_burn(site.sources, row, axis),
         past_states(site.sources, row, axis),
         past_causes(site.sources, row, axis),
@@ -210,7 +199,7 @@ def _page(site: Site, request: Request) -> Response:
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
     context = {
         "row": row,
-        "about": values.about,
+        "about": values.answers.infos.value.get(row.slo, ObjectiveInfo()),
         "forecast": forecast(row),
         "alerts": concerned,
         "last": values.last,
@@ -356,14 +345,17 @@ def own_matchers(row: GroupStatus) -> Matchers:
     return matchers
 
 
+def _grouped(row: GroupStatus, matchers: Matchers) -> Matchers:
+    """Add the matchers of those labels of a group that series of other than objectives have, too."""
+    for label in names.GROUPING:
+        if label in row.group:
+            matchers = matchers.equal(label, row.group[label])
+    return matchers
+
+
 def recorded_name(pattern: str, matchers: Matchers) -> str:
     """Return a selector of series by a pattern of their names."""
     return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
-
-
-def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    """Return the budget over the period."""
-    return _past(sources, axis, [f"{names.PERIOD_BUDGET_REMAINING}{own_matchers(row)}"])
 
 
 def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
@@ -398,14 +390,9 @@ def _step_window(sources: Sources, axis: ChartAxis) -> str:
 
 
 def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
-    split = Matchers().equal(names.INDICATOR, indicator_class(row.indicator).cause_split or row.indicator)
-    group = [
-        f"{part}"
-        for label in names.GROUPING
-        if label in row.group
-        for part in Matchers().equal(label, row.group[label]).parts
-    ]
-    return _past(sources, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
+    kind = indicator_class(row.indicator).cause_split or row.indicator
+    split = _grouped(row, Matchers().equal(names.INDICATOR, kind))
+    return _past(sources, axis, [f"{names.CAUSE_SHARE}{split}"])
 
 
 def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
@@ -470,10 +457,7 @@ def distribution(sources: Sources, row: GroupStatus, at: float | None) -> Cached
     if not issubclass(measured, HistogramIndicator):
         return CachedAnswer((), sources.reader.now)
     plan = sources.plan(row.slo)
-    matchers = Matchers(parse_selector(plan.options.selector)[0]) if plan else Matchers()
-    for label in names.GROUPING:
-        if label in row.group:
-            matchers = matchers.equal(label, row.group[label])
+    matchers = _grouped(row, Matchers(parse_selector(plan.options.selector)[0]) if plan else Matchers())
     window = max(60, round(3600 * sources.options.time_scale))
     query = f"sum by (le) (increase({measured.histogram.bucket}{matchers}[{window}s]))"
 

@@ -16,7 +16,6 @@ from triton_exporter.common.moments import time_zone
 from triton_exporter.common.problem import ProblemsError
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import documents
-from triton_slo.report.documents import Section
 from triton_slo.report.events import ReportedPeriod, parse_period
 from triton_slo.report.outcome import RESULTS, PeriodReport, recorded_report, tally
 from tritonwatch.period_reports import (
@@ -109,7 +108,11 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
         else:
             context["tally"] = tuple(tally(report.objectives).items())
             context["sections"] = [
-                (section, _section_cells(section, chosen.at)) for section in documents.sections(report)
+                (
+                    section,
+                    [list(map(partial(_cell, chosen.at), section.columns, row)) for row in section.rows],
+                )
+                for section in documents.sections(report)
             ]
     response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
     response.status_code = code
@@ -197,14 +200,7 @@ def _periods(now: float, timezone: str, kind: str) -> Iterator[str]:
         yield ReportedPeriod(newest.kind, number // length, number % length + 1).name
 
 
-def _section_cells(section: Section, at: str) -> list[list[Cell]]:
-    return [
-        [_cell(column, text, at) for column, text in zip(section.columns, row, strict=True)]
-        for row in section.rows
-    ]
-
-
-def _cell(column: str, text: str, at: str) -> Cell:
+def _cell(at: str, column: str, text: str) -> Cell:
     if column == "Result":
         return Cell(column, text, COLOURS[next(result for result in RESULTS if text.startswith(result))])
     if column == "Objective":

@@ -23,14 +23,12 @@ from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.what_if import (
     Evidence,
-    GroupOutcome,
     WhatIf,
     events_key,
     is_part_of,
     read_evidence,
     what_if,
 )
-from triton_slo.fields import Choice
 from triton_slo.group_status import version_name
 from triton_slo.indicators import KINDS, Indicator
 from triton_slo.indicators.histograms import TimedIndicator
@@ -107,8 +105,13 @@ def _page(site: Site, histories: PrometheusReader, request: Request) -> Response
     context["mistakes"] = _problems(findings(reading.read([("objective", text)]), around))
     try:
         answer = _evidence(site, histories, form, chosen, asked_time(request))
+    except NoSeriesError:
+        context["nothing"] = (
+            "Prometheus has no series of these models for this indicator (fix: choose others, or check names)"
+        )
+        return site.page(request, "what_if.html", context)
     except HistoryError as error:
-        return site.page(request, "what_if.html", context | {"nothing": _no_history(error)})
+        return site.page(request, "what_if.html", context | {"nothing": str(error)})
     if answer.value is not None:
         result = what_if(answer.value, chosen, site.sources.options)
         context |= _bounds(form, answer.value) | _result(result)
@@ -146,14 +149,6 @@ def _problems(problems: Sequence[Problem]) -> tuple[str, ...]:
     return tuple(f"{problem.reason}{f' (fix: {problem.fix})' if problem.fix else ''}" for problem in problems)
 
 
-def _no_history(error: HistoryError) -> str:
-    if isinstance(error, NoSeriesError):
-        return (
-            "Prometheus has no series of these models for this indicator (fix: choose others, or check names)"
-        )
-    return str(error)
-
-
 def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
     """Return the thresholds at which a bucket ends, and that of the form, marked if no bucket ends there."""
     if not form.timed:
@@ -161,17 +156,16 @@ def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
     known = dict(evidence.bounds)
     now = parse_seconds(form.threshold)
     most = max(known.values(), default=0)
-    choices = [(time_text(edge), _coverage_note(groups, most)) for edge, groups in sorted(known.items())]
+    choices = [
+        (time_text(edge), "" if groups == most else f"{groups} of {most} groups have this bucket")
+        for edge, groups in sorted(known.items())
+    ]
     if now not in known:
         choices = [(form.threshold, "no bucket ends here" if known else ""), *choices]
     return {
         "thresholds": choices,
         "chosen_threshold": form.threshold if now not in known else time_text(now),
     }
-
-
-def _coverage_note(groups: int, most: int) -> str:
-    return "" if groups == most else f"{groups} of {most} groups have this bucket"
 
 
 def _result(result: WhatIf) -> dict[str, object]:
@@ -210,13 +204,12 @@ def _result(result: WhatIf) -> dict[str, object]:
         ),
         "some_estimated": any(group.lowest is not None for group in result.groups),
         "some_unknown": any(group.unknown for group in result.groups),
-        "in_doubt": sum(map(_in_doubt, result.groups)),
+        # Those of which the error of the estimate decides whether the budget is spent.
+        "in_doubt": sum(
+            group.lowest is not None and group.highest is not None and group.lowest <= 0 < group.highest
+            for group in result.groups
+        ),
     }
-
-
-def _in_doubt(group: GroupOutcome) -> bool:
-    """Return whether the error of the estimate decides if the budget is spent."""
-    return group.lowest is not None and group.highest is not None and group.lowest <= 0 < group.highest
 
 
 def _of(episode: Episode) -> str:
@@ -302,20 +295,16 @@ def _given(parameters: Mapping[str, str], fields: Sequence[str]) -> dict[str, An
 def form_of(original: Objective, base: str) -> WhatIfForm:
     """Return the form as an objective fills it."""
     calendar = original.calendar
+    chosen = original.models
+    models = f"~{chosen.regex}" if chosen.regex else ", ".join(chosen.names or ())
     return WhatIfForm(
         base=base,
-        models=_models_text(original.models),
+        models="all" if chosen.everything else models,
         target=_percent(original.target),
         threshold=original.indicator.threshold_text,
         window=calendar.calendar if calendar else original.window.nominal,
         history=HISTORY,
     )
-
-
-def _models_text(models: Choice) -> str:
-    if models.everything:
-        return "all"
-    return f"~{models.regex}" if models.regex else ", ".join(models.names or ())
 
 
 def _percent(share: float) -> str:
@@ -336,7 +325,8 @@ def asked_objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Prob
 def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
     data = writing.plain(base)
     unchanged = form_of(base, form.base)
-    data["target"] = _percent_text(form.target)
+    # The sign may be left out in the form.
+    data["target"] = f"{form.target}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", form.target) else form.target
     if form.window != unchanged.window:
         zone = {"timezone": base.calendar.timezone} if base.calendar else {}
         data["window"] = {"calendar": form.window, **zone} if form.window in WINDOWS[-3:] else form.window
@@ -349,11 +339,6 @@ def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
             "threshold": form.threshold,
         }
     return writing.dump({"objectives": [data]})
-
-
-def _percent_text(text: str) -> str:
-    """Return a percentage with its sign, which may be left out in the form."""
-    return f"{text}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else text
 
 
 def _selection(text: str) -> Any:
