@@ -21,7 +21,10 @@ ErrorKind = Literal[
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 """Closed set of values of the label `error` of SEND_FAILURES; `setup` needs a person (token, channel)."""
 
-EVIDENCE_SOURCES = ("exporter", "prometheus", "cause", "changes", "gpu", "servers", "alertmanager", "chart")
+EVIDENCE_SOURCES = (
+    *("exporter", "prometheus", "cause", "changes", "gpu", "overload", "servers"),
+    *("alertmanager", "chart"),
+)
 """Closed set of values of the label `source` of ENRICHMENT_FAILURES: what is asked for a message's facts."""
 
 RECEIVED = Metric(

@@ -231,6 +231,7 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
             "cause": facts.counted_cause(prometheus),
             "changes": facts.latest_changes(prometheus, clock),
             "gpu": facts.gpu_state(prometheus),
+            "overload": facts.overload(prometheus, clock),
             facts.WHICH_SERVERS: facts.servers(prometheus),
         }
     return sources

@@ -53,7 +53,7 @@ def text(advice: Advice) -> str:
             f"the objective {met}: about {ratio(promise.good)} (estimated) did in {in_words(promise.seconds)}",
         )
     if advice.overload is not None:
-        lines += row("overload", _overload(advice.overload))
+        lines += row("overload", overload_text(advice.overload))
     if advice.unknown:
         lines += row("UNKNOWN", f"{advice.text} ({advice.unknown})")
     if fit is None:
@@ -95,7 +95,7 @@ def row(word: str, told: str) -> list[str]:
     )
 
 
-def _overload(over: Overload) -> str:
+def overload_text(over: Overload) -> str:
     came = "have come since {}" if over.lasts else "came from {} on"
     until = "" if over.lasts else f"; they were busy with them until {hour_text(over.until, over.until)}"
     return (

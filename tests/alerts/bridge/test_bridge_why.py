@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from slo.advise.made import Made, poisson, series, varying
 from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_alerts.bridge.deliver.messages import Style, headline, links, reply, root
-from triton_alerts.bridge.evidence.facts import gpu_state, ready_text
+from triton_alerts.bridge.evidence.facts import gpu_state, overload, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
@@ -23,6 +24,7 @@ from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Event, Evidence
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
+from triton_slo.advise.measured import Configuration
 from triton_slo.indicators import Errors, Readiness
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.server_access import Access
@@ -431,6 +433,24 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         f"embed: (228|240) of [0-9,]+ requests failed, {DAY}{began} to {DAY}[0-9:]+ UTC", end.title or ""
     )
     assert re.match("embed: 4[5-8][0-9] of ", total.title or "")
+
+
+def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
+    """An instance that takes 82 ms, 3 requests/s, and 14 in the last five minutes: advise says it, the page did not."""
+    now = time.time() // STEP * STEP
+    times = [*poisson(3, 1500), *(1500 + at for at in poisson(14, 300))]
+    made = [step for step in Made(varying(0.082)).steps(times) if step.at <= 1800]
+    incident = about(now, indicator="queue", slo="queue", model="m", version="1")
+    errors = about(now, indicator="errors", slo="errors", model="m", version="1")
+    with history.serve(history.openmetrics(series(made, Configuration(), now, 0.1)), tmp_path / "p") as url:
+        ask = overload(Prometheus(Access(url)), lambda: now)
+        known, none = ask(incident), ask(errors)
+    shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
+
+    assert re.search(
+        "1[34][0-9.]* requests/s have come since [^ ]+ UTC, instances answer at most 12.2/s", shown.text
+    )
+    assert "" == none.cause
 
 
 @pytest.mark.parametrize("of_model", [{}, {"model": "ranker", "version": "1"}])

@@ -48,6 +48,9 @@ from triton_exporter.common.moments import hour_text, parse_moment
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo import names
+from triton_slo.advise.fit import overloads
+from triton_slo.advise.measured import read_models
+from triton_slo.advise.report import overload_text
 from triton_slo.amounts import (
     LEAST_RECORDED,
     WHOLE_PERIOD,
@@ -58,7 +61,7 @@ from triton_slo.amounts import (
     percent,
 )
 from triton_slo.fields import error_budget
-from triton_slo.indicators import Errors, Indicator, Readiness, indicator_class
+from triton_slo.indicators import Errors, Indicator, Latency, Queue, Readiness, indicator_class
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, regex_of
 from triton_slo.server_access import Access, session_for
@@ -760,6 +763,33 @@ def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, Sample]) -> str:
     lines = [f"ready on {len(ready) - len(bad)} of {every}"] if ready else []
     lines += [f"not on {listed(bad, _SERVERS_NAMED)}"] if bad else []
     return "\n".join([*lines, *([_nothing_known(unknown)] if unknown else [])])
+
+
+_OVERLOAD_SECONDS, _OVERLOAD_STEP = 1800.0, 30.0
+"""How far back, and in which steps, an overload is searched."""
+
+
+def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
+    """Return the source of the overload that lets requests wait, as `tritonwatch advise` says it."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        labels = incident.lead.labels
+        if labels.get(names.INDICATOR) not in (Queue.name(), Latency.name()) or not labels.get("model"):
+            return SourceFacts()
+        end = float(int(clock()))
+        found = [
+            over
+            for measured in read_models(
+                prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"]
+            )
+            if measured.configuration and measured.version == labels.get("version", measured.version)
+            for over in overloads(measured.steps, measured.configuration)
+            if over.until >= incident.since
+        ]
+        last = max(found, key=lambda over: over.until, default=None)
+        return SourceFacts(cause=overload_text(last) if last is not None else "")
+
+    return ask
 
 
 _CHANGE_RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
