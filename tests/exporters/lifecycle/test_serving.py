@@ -8,7 +8,6 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -44,6 +43,7 @@ from triton_exporter.http.server import (
     routed,
 )
 from triton_exporter.http.web_config import WebConfig, load_web_config
+from tritonwatch.cli import main
 
 _METRICS = b"""\
 # HELP nv_inference_count He said "many" \\\\ inferences
@@ -456,21 +456,18 @@ def test_mistakes_in_the_web_config_are_reported(certificates: Path, text: str, 
 # Options
 
 
-def _exporter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tritonwatch", "exporter", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
-
-
-def test_all_mistakes_in_a_settings_file_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_in_a_settings_file_are_reported_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Place, reason and way out of each, exit code 1, nothing served."""
     path = tmp_path / "exporter.yml"
     path.write_text(
         "triton: http://127.0.0.1:1\nlisten: nowhere\ntimeout: soon\ncolour: red\nexpect: ['a:b']\ngpu: [x]\n"
     )
-    result = _exporter("--config", str(path))
-    lines = result.stderr.splitlines()
+    code, printed = main(["exporter", "--config", str(path)]), capsys.readouterr().err
+    lines = printed.splitlines()
 
-    assert 1 == result.returncode
+    assert 1 == code
     assert 5 == len(lines)
     for key in ("listen", "timeout", "colour", "expect", "gpu"):
         assert any(
@@ -480,35 +477,42 @@ def test_all_mistakes_in_a_settings_file_are_reported_at_once(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("written", "read"), [("null", "None"), ("true", "True")])
-def test_a_name_in_a_list_is_text(tmp_path: Path, written: str, read: str) -> None:
+def test_a_name_in_a_list_is_text(
+    tmp_path: Path, written: str, read: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Models named None and True were expected: YAML reads null and true as other than text."""
     path = tmp_path / "exporter.yml"
     path.write_text(f"triton: http://127.0.0.1:1\nexpect: [encoder, {written}]\n")
-    result = _exporter("--config", str(path))
+    code, printed = main(["exporter", "--config", str(path)]), capsys.readouterr().err
 
-    assert 1 == result.returncode
-    assert f"expect: {read} is not text" in result.stderr
+    assert 1 == code
+    assert f"expect: {read} is not text" in printed
 
 
-def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) -> None:
+def test_a_settings_file_with_a_value_unlike_its_tag_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What YAML's reader trips over is a mistake in the file, and no traceback."""
     path = tmp_path / "exporter.yml"
     path.write_text("timeout: !!bool maybe\n")
-    result = _exporter("--triton", "http://127.0.0.1:1", "--config", str(path))
+    code, printed = (
+        main(["exporter", "--triton", "http://127.0.0.1:1", "--config", str(path)]),
+        capsys.readouterr().err,
+    )
 
-    assert 1 == result.returncode
-    assert [result.stderr] == result.stderr.splitlines(keepends=True)
-    assert f"{path}: it contains a value that does not fit its tag" in result.stderr
+    assert 1 == code
+    assert [printed] == printed.splitlines(keepends=True)
+    assert f"{path}: it contains a value that does not fit its tag" in printed
 
 
-def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_is_written_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """YAML would let the last one win in silence; both lines are named, in the settings and in the web config."""
     path = tmp_path / "exporter.yml"
     path.write_text("triton: http://127.0.0.1:1\ntimeout: 5s\nlisten: 127.0.0.1:0\ntimeout: 9s\n")
-    result = _exporter("--config", str(path))
+    code, printed = main(["exporter", "--config", str(path)]), capsys.readouterr().err
 
-    assert 0 < result.returncode
-    assert f"{path}: line 4: the key 'timeout' is written twice, first in line 2" in result.stderr
+    assert 0 < code
+    assert f"{path}: line 4: the key 'timeout' is written twice, first in line 2" in printed
     with pytest.raises(ProblemsError, match="line 3: the key 'cert_file' is written twice, first in line 2"):
         _config(tmp_path, "tls_server_config:\n  cert_file: a\n  cert_file: b\n  key_file: b\n")
 
@@ -521,22 +525,23 @@ def test_it_listens_on_loopback_by_default() -> None:
     assert "0.0.0.0" == Settings.read({"triton": "t", "listen": "0.0.0.0:1"}, {}).listen[0]
 
 
-def test_wrong_flags_are_wrong_usage() -> None:
+def test_wrong_flags_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """Flags that make no sense are reported all at once, exit code 2."""
-    result = _exporter("--listen", "nowhere", "--timeout", "0")
+    code, printed = main(["exporter", "--listen", "nowhere", "--timeout", "0"]), capsys.readouterr().err
 
-    assert 2 == result.returncode
-    assert ["--timeout", "--listen", "--triton"] == [
-        line.split(": ")[1] for line in result.stderr.splitlines()
-    ]
+    assert 2 == code
+    assert ["--timeout", "--listen", "--triton"] == [line.split(": ")[1] for line in printed.splitlines()]
 
 
-def test_a_headers_file_never_shows_its_content(tmp_path: Path) -> None:
+def test_a_headers_file_never_shows_its_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A broken line of secrets is reported by its number."""
     path = tmp_path / "headers"
     path.write_text("admin-key: one\ns3cret without a colon\n")
-    result = _exporter("--triton", "http://127.0.0.1:1", "--triton-headers-file", str(path))
+    code, printed = (
+        main(["exporter", "--triton", "http://127.0.0.1:1", "--triton-headers-file", str(path)]),
+        capsys.readouterr().err,
+    )
 
-    assert 1 == result.returncode
-    assert f"{path}:2: is not a header" in result.stderr
-    assert "s3cret" not in result.stderr
+    assert 1 == code
+    assert f"{path}:2: is not a header" in printed
+    assert "s3cret" not in printed

@@ -7,8 +7,6 @@ import logging
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +36,7 @@ from triton_exporter.snapshot import ModelVersion
 from triton_exporter.tracing.otlp import TraceReceiver
 from triton_exporter.tracing.trace_setting import TraceRate
 from triton_exporter.triton.over_grpc import GrpcClient
+from tritonwatch.cli import main
 from tritonwatch.local import TritonPorts, TritonServer
 
 
@@ -221,35 +220,36 @@ def test_unusable_files_are_reported_one_by_one(
         assert text in str(problem)
 
 
-def _exit_and_lines(*arguments: str, **variables: str) -> tuple[int, list[str]]:
-    command = [sys.executable, "-m", "tritonwatch", "exporter", *arguments]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=30, env=os.environ | variables, check=False
-    )
-    return ended.returncode, ended.stderr.replace("tritonwatch exporter: ", "").splitlines()
-
-
-def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> None:
+def test_mistakes_with_certificates_end_the_start(
+    pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the command line, the settings file and the environment, with place and fix, all at once."""
+
+    def ended(*words: str) -> tuple[int, list[str]]:
+        code = main(["exporter", *words])
+        return code, capsys.readouterr().err.replace("tritonwatch exporter: ", "").splitlines()
+
     gone = str(pki / "gone.pem")
     config = tmp_path / "exporter.yml"
     config.write_text(
         f"triton: https://127.0.0.1:1\ntriton_ca_file: {gone}\ntriton_cert_file: {gone}\nlisten: x\n"
     )
     missing = f"{gone}: No such file or directory (fix: name a PEM file that we may read)"
-    at_once = _exit_and_lines("--config", str(config))
+    at_once = ended("--config", str(config))
     key = ("--triton-key-file", str(pki / "client.key"))
 
     assert (1, [missing, missing]) == (at_once[0], at_once[1][1:])
-    assert (1, [missing]) == _exit_and_lines("--triton", "https://127.0.0.1:1", TRITON_CA_FILE=gone)
     assert (
         2,
         ["--triton-key-file: is a key without a certificate (fix: name it: --triton-cert-file)"],
-    ) == _exit_and_lines("--triton", "https://127.0.0.1:1", *key)
+    ) == ended("--triton", "https://127.0.0.1:1", *key)
+    monkeypatch.setenv("TRITON_CA_FILE", gone)
+    assert (1, [missing]) == ended("--triton", "https://127.0.0.1:1")
+    monkeypatch.setenv("TRITON_CA_FILE", str(pki / "ca.pem"))
     assert (
         2,
         ["$TRITON_CA_FILE: would not be used: no URL is https (fix: --triton https://HOST:PORT)"],
-    ) == _exit_and_lines("--triton", "http://127.0.0.1:1", TRITON_CA_FILE=str(pki / "ca.pem"))
+    ) == ended("--triton", "http://127.0.0.1:1")
 
 
 def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Path) -> None:
@@ -451,26 +451,17 @@ FILES = ["--triton-ca-file", "ca.pem", "--triton-cert-file", "client.pem", "--tr
 
 
 @pytest.mark.real
-def test_the_doctor_names_the_files_it_needs_and_uses_them(pki: Path, guarded: Guarded) -> None:
+def test_the_doctor_names_the_files_it_needs_and_uses_them(
+    pki: Path, guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without the certificates both ports are problems with the way in; with them neither is."""
-    command = [
-        sys.executable,
-        "-m",
-        "tritonwatch",
-        "doctor",
-        "--triton",
-        guarded.url,
-        "--watch",
-        "0",
-        "--json",
-    ]
-    command += ["--triton-metrics", guarded.metrics_url, "--gpu", "none"]
+    monkeypatch.chdir(pki)
+    words = ["doctor", "--triton", guarded.url, "--triton-metrics", guarded.metrics_url]
+    words += ["--watch", "0", "--json", "--gpu", "none"]
 
     def findings(*options: str) -> dict[str, str]:
-        ended = subprocess.run(
-            [*command, *options], cwd=pki, capture_output=True, text=True, timeout=30, check=False
-        )
-        return {finding["title"]: finding["do"] for finding in json.loads(ended.stdout)}
+        main([*words, *options])
+        return {finding["title"]: finding["do"] for finding in json.loads(capsys.readouterr().out)}
 
     without = findings()
     for title in ("Triton's API does not answer", "Triton's metrics do not answer"):
@@ -481,20 +472,16 @@ def test_the_doctor_names_the_files_it_needs_and_uses_them(pki: Path, guarded: G
 
 
 @pytest.mark.real
-def test_objectives_are_proposed_for_a_triton_behind_mutual_tls(pki: Path, guarded: Guarded) -> None:
+def test_objectives_are_proposed_for_a_triton_behind_mutual_tls(
+    pki: Path, guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the same files `init` sees models and measurements; without, it reports that nothing answers."""
-    command = [sys.executable, "-m", "tritonwatch", "init", "--triton", guarded.url, "--out", "-"]
-    command += ["--triton-metrics", guarded.metrics_url]
+    monkeypatch.chdir(pki)
+    words = ["init", "--triton", guarded.url, "--triton-metrics", guarded.metrics_url, "--out", "-"]
 
-    def ended(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *options], cwd=pki, capture_output=True, text=True, timeout=30, check=False
-        )
-
-    without, proposed = ended(), ended(*FILES)
-
-    assert 1 == without.returncode
-    assert f"Triton at {guarded.url}: does not answer" in without.stderr
-    assert (0, "") == (proposed.returncode, proposed.stderr)
-    assert "could not be read" not in proposed.stdout
-    assert "echo" in proposed.stdout
+    assert 1 == main(words)
+    assert f"Triton at {guarded.url}: does not answer" in capsys.readouterr().err
+    assert 0 == main([*words, *FILES])
+    proposed = capsys.readouterr()
+    assert "" == proposed.err
+    assert "could not be read" not in proposed.out
