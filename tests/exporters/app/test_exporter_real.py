@@ -15,6 +15,7 @@ from support.repository import Repository
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
+from tritonwatch.cli import main
 from tritonwatch.local import TritonServer
 
 pytestmark = pytest.mark.real
@@ -132,15 +133,10 @@ def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
     assert "model broken version 1 failed to load (python_error): Internal: RuntimeError: weights" in printed
 
 
-def test_a_port_in_use_is_one_clear_line(server: TritonServer) -> None:
+def test_a_port_in_use_is_one_clear_line(server: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
     """A second listener on a taken port is refused with a sentence, exit code 1."""
-    command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
-    taken = subprocess.run(
-        [*command, "--listen", f"127.0.0.1:{server.ports.http}"], capture_output=True, text=True, timeout=30
-    )
+    taken = f"127.0.0.1:{server.ports.http}"
 
-    assert 1 == taken.returncode
-    assert (
-        f"tritonwatch exporter: cannot listen on 127.0.0.1:{server.ports.http}: Address already in use\n"
-        == (taken.stderr)
-    )
+    assert 1 == main(["exporter", "--triton", server.http_url, "--listen", taken])
+    refused = f"tritonwatch exporter: cannot listen on {taken}: Address already in use\n"
+    assert refused == capsys.readouterr().err

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+
+import pytest
 
 from exporters.dcgm import Card, serving, write
 from support.loopback import free_ports
@@ -17,6 +17,7 @@ from triton_exporter.gpu.dcgm import read
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading
 from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
+from tritonwatch.cli import main
 
 M = ModelVersion("embedder", "1")
 ON_GPU = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_GPU", 1, (0,)),))}
@@ -118,15 +119,13 @@ def test_a_source_that_was_asked_for_and_fails_is_a_problem() -> None:
     assert ("problem", "dcgm: refused") == (finding.grade, finding.seen)
 
 
-def test_the_doctor_command_reads_gpus() -> None:
+def test_the_doctor_command_reads_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     """`tritonwatch doctor --dcgm-url` names what a dcgm-exporter leaves out, with the lines to paste."""
     (closed,) = free_ports(1)
     with serving(write("4.x", [Card()])) as stub:
-        command = [sys.executable, "-m", "tritonwatch", "doctor", "--json", "--dcgm-url", stub.url]
-        done = subprocess.run(
-            [*command, "--triton", f"http://127.0.0.1:{closed}"], capture_output=True, timeout=60
-        )
-    actual = {finding["title"]: finding for finding in json.loads(done.stdout)}
+        main(["doctor", "--json", "--dcgm-url", stub.url, "--triton", f"http://127.0.0.1:{closed}"])
+    printed = capsys.readouterr()
+    actual = {finding["title"]: finding for finding in json.loads(printed.out)}
 
     assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in actual["dcgm-exporter leaves out useful fields"]["do"]
-    assert b"" == done.stderr
+    assert "" == printed.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +12,7 @@ from support.repository import Repository
 from support.tools import ROOT
 from support.triton import drained, infer, live_triton, over_both
 from triton_exporter.catalogue import state, triton
+from tritonwatch.cli import main
 from tritonwatch.local import TritonServer
 
 _WHEEL = ROOT / ".cache" / "old-triton"
@@ -60,12 +60,13 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
             assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
 
 
-def test_the_doctor_reports_what_a_newer_triton_shows(server: TritonServer) -> None:
+def test_the_doctor_reports_what_a_newer_triton_shows(
+    server: TritonServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An upgrade is advised, with what it brings."""
-    command = [sys.executable, "-m", "tritonwatch", "doctor", "--triton", server.http_url, "--json"]
-    command += ["--triton-metrics", server.metrics_url, "--gpu", "none", "--watch", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    advice = {finding["title"]: finding["do"] for finding in json.loads(ended.stdout)}
+    asked = ["--triton", server.http_url, "--triton-metrics", server.metrics_url]
+    main(["doctor", *asked, "--json", "--gpu", "none", "--watch", "0"])
+    advice = {finding["title"]: finding["do"] for finding in json.loads(capsys.readouterr().out)}
 
     assert "2.48 (24.07): failures by reason" in advice["Triton 2.41.0 is not the newest"]
 
