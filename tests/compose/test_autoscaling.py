@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kubernetes.kustomize import built
 from support.kubernetes.schemas import validate
 from support.tools import ROOT, newest, promtools
 from triton_slo.advise.simulate import Service, Setting, simulate
@@ -199,7 +198,7 @@ def test_a_day_scaled_on_headroom(late: int, kept: bool, made: dict[str, Any], s
 @pytest.mark.parametrize(("target", "kept"), [(0.05, False), (0.025, True)])
 def test_a_day_scaled_on_queue_time(target: float, kept: bool, servers: Servers) -> None:
     """What compose/kubernetes/autoscaling/hpa.yaml does on the same day: well with a target found for this model."""
-    hpa = yaml.safe_load((built() / "autoscaling" / "hpa.yaml").read_text())["spec"]
+    hpa = yaml.safe_load((ROOT / "compose" / "kubernetes" / "autoscaling" / "hpa.yaml").read_text())["spec"]
     assert "50m" == hpa["metrics"][0]["pods"]["target"]["averageValue"]
 
     def over(minute: int, ready: list[int]) -> float:
