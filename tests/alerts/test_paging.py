@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from alerts.test_alertmanager_config import meets
-from support.promtool import evaluated, rule_file
+from support.promtool import alerting_rule_file, evaluated
 from support.tools import ROOT, newest, promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
@@ -60,15 +61,8 @@ def _rules(*texts: str) -> str:
         for artifact in (*artifacts((), Options()), *slo_artifacts(objectives, Options()))
         if artifact.part == "rules" and artifact.name.startswith(("triton-", "slo-"))
     ]
-    return rule_file(
-        {
-            group["name"]: [
-                {key: value for key, value in rule.items() if key != "annotations"} for rule in group["rules"]
-            ]
-            for file in written
-            for group in yaml.safe_load(file.text)["groups"]
-        }
-    )
+    groups = [group for file in written for group in yaml.safe_load(file.text)["groups"]]
+    return alerting_rule_file(json.dumps({"groups": groups}))
 
 
 def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
