@@ -149,6 +149,7 @@ def test_a_histogram_is_of_one_moment_and_never_shrinks(server: TritonServer) ->
             for sent in (pool.submit(send, server, "mixed", sleeps, 3) for _ in range(2)):
                 while not sent.done():
                     pages.append(histogram(exporter.scrape()))
+                    time.sleep(0.03)
                 assert {200: len(sleeps)} == sent.result()
                 assert 200 == control(server, "unload", "mixed")
                 assert 200 == control(server, "load", "mixed")

@@ -240,7 +240,7 @@ def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Prob
             while time.monotonic() < until:
                 page = exporter.scrape()
                 ready.add((page.value(state.MODEL_READY, **mine), page.value(probe.SUCCESS, **mine)))
-                time.sleep(0.05)
+                time.sleep(0.25)
         finally:
             stop.set()
             traffic.join()
