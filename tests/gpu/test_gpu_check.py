@@ -25,7 +25,7 @@ from support.panels import MODELS, Grafana
 from support.tools import ROOT
 from triton_exporter.catalogue import EXPORTER_JOB, gpu
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.thorough]  # `make gpu-check` tries the same before it is sent
 
 CAPTURED = Path(os.environ.get("GPU_CHECK_RESULTS", ROOT / "tests" / "captures" / "gpu"))
 RULES = ROOT / "alerts" / "generated" / "rules"
