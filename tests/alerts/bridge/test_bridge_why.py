@@ -411,6 +411,8 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         ask = from_prometheus(Prometheus(Access(url)))
         known = over.and_newer(ask(back.model_copy(update={"evidence": over})))
+        of_another = {"evidence": Evidence(at=now - 150, about="another"), "told_over": (back.lead_key,)}
+        beside = ask(back.model_copy(update=of_another))
         of_then = Evidence(at=now - 60, over="", again=now - 660)
         end = ask(ended.model_copy(update={"evidence": of_then}))
         told = of_then.model_copy(update={"over": "now within the target", "title": "embed: 9 of 99"})
@@ -422,6 +424,7 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     # Its exporter is silent: nothing says that it is back.
     assert (over.over, None) == (unseen.over, unseen.again)
     assert known.again is not None
+    assert known.again == beside.again  # also where another alert led meanwhile
     assert now - 105 < known.again < now - 75
     words = "ranker: [0-9.]+ % of requests fail [(][0-9]+ of 2,400 in 5 min[)], target 1 %"
     since = (

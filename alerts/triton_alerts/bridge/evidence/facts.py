@@ -363,9 +363,11 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
     counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
     seconds = min(age, _NOW_SECONDS)
+    fails = False
     if target is not None and not indicator.counts_time:
         calm = _failed(prometheus, where, _CALM_SECONDS)
-        fails = calm and counted and calm[0] > error_budget(target) * calm[1] and counted[0] >= _NO_CHANCE
+        if calm and counted:
+            fails = calm[0] > error_budget(target) * calm[1] and counted[0] >= _NO_CHANCE
         if was_over and incident.open and not fails:
             # What is over is so until requests fail again: also while nobody asks, or its exporter is silent.
             return SourceFacts(over=incident.source_facts.over)
@@ -390,7 +392,14 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
             if share > error_budget(target):
                 counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
                 time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-                over, again = "", _again(prometheus, incident, where) if was_over else None
+                over = ""
+                # Another alert may have led in between.
+                if (
+                    fails
+                    and member is incident.lead
+                    and (was_over or incident.lead_key in incident.told_over)
+                ):
+                    again = _again(prometheus, incident, where)
                 title = (
                     f"{thing}: {about}{percent(share)} of {indicator.failing_words.format(limit)} "
                     f"({counts} in {time}), target {percent(error_budget(target))}"
@@ -596,7 +605,8 @@ def servers(prometheus: Prometheus) -> Source:
         if known.again is None or incident.evidence is None:
             return known
         # It failed on before, or came back before Prometheus knew.
-        again = max(known.again, incident.evidence.at) if incident.source_facts.over else None
+        was_over = incident.source_facts.over or incident.lead_key in incident.told_over
+        again = max(known.again, incident.evidence.at) if was_over else None
         return known.model_copy(update={"again": again})
 
     return ask

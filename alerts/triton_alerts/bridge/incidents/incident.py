@@ -402,6 +402,11 @@ class Incident(BaseModel, frozen=True):
         return not self.open or bool(self.source_facts.over)
 
     @property
+    def lead_key(self) -> str:
+        """What `told_over` has of the lead."""
+        return " ".join(identity(self.lead.labels))
+
+    @property
     def is_watched(self) -> bool:
         """Whether all that is urgent is over, and alerts fire on because they look back."""
         return self.open and self.lead_is_over and self.pages_are_over

@@ -357,7 +357,7 @@ def over_or_back(before: Incident, after: Incident, now: float) -> tuple[Inciden
 
     The alert fires on meanwhile, because it looks back. Each is said once.
     """
-    facts, lead = after.source_facts, " ".join(identity(after.lead.labels))
+    facts, lead = after.source_facts, after.lead_key
     if not after.open:
         return after, ()
     if after.pages_are_over and after.severity == SEVERITIES[0]:
