@@ -13,7 +13,7 @@ from functools import cache
 from triton_exporter.common.duration import time_text
 from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads, present, queue_limit
 from triton_slo.advise.measured import Configuration, Measured, Promise
-from triton_slo.advise.simulate import Outcome, Service, Setting, simulate
+from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
 
 ROOM = 1.5
@@ -122,7 +122,7 @@ def advise(
             return replace(advice, unknown="no_configuration", text=why)
         try:
             fitted = fit(measured.steps, now, promise.target, promise.threshold)
-            traffic = present(fitted, measured.steps, now.instances)
+            traffic = present(fitted, measured.steps)
             play = Play(traffic, promise)
             breaks = play.breaks(now)
             _refuse_contradiction(breaks, promise, fitted)
@@ -149,11 +149,7 @@ def advise(
 
 
 def _refuse_contradiction(breaks: Range, promise: Promise, fitted: Fit) -> None:
-    """Raise UnfitError where what was measured excludes the range.
-
-    An objective that held bears the mean traffic; one that was broken does not bear the busiest minutes. A disturbance
-    that the fit leaves out may have broken it.
-    """
+    """Raise UnfitError where it held at traffic above the range, or was broken though the busiest minutes are below it."""
     held = promise.holds is True and (breaks.most or 0.0) < fitted.rate / GAIN
     broken = promise.holds is False and not fitted.left_out and (breaks.least or 0.0) > GAIN * fitted.peak
     if held or broken:
@@ -312,17 +308,15 @@ class Play:
         return min(least, capacity) * self.fit.servers
 
     def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
-        allowed, bad = 1 - self.promise.target, 0.0
+        """Return whether so few requests are late or refused."""
+        allowed, bad, limit = 1 - self.promise.target, 0.0, self.promise.threshold
         for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
-            bad = self.bad(simulate(setting, service, rate, self.fit.burst, requests=requests))
+            outcome = simulate(setting, service, rate, self.fit.burst, requests=requests)
+            if self.promise.signal == "latency":
+                late = sum(1 for each in outcome.times if each > limit - self.fit.overhead)
+            else:
+                late = sum(1 for each in outcome.waits if each > limit)
+            bad = (outcome.refused + late) / (outcome.refused + len(outcome.waits))
             if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
                 break  # clear already
         return bad <= allowed
-
-    def bad(self, outcome: Outcome) -> float:
-        """Return the share of requests that are not good; a refused one is not."""
-        seconds, limit = outcome.waits, self.promise.threshold
-        if self.promise.signal == "latency":
-            seconds, limit = outcome.times, limit - self.fit.overhead
-        late = sum(1 for each in seconds if each > limit)
-        return (outcome.refused + late) / (outcome.refused + len(seconds))

@@ -36,8 +36,6 @@ BUSY = 0.9
 """Share of the time from which on instances count as always busy: readings that are apart leave out some of it."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
-
-
 PRESENT = (300.0, 60.0, 0.0)
 """Seconds that may be the present; 0 is one step."""
 
@@ -54,10 +52,11 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `rate` is that of all servers, in the `seconds` before `until` (Unix time); 0 is all the time. `peak` that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean
-    batch takes the same with all three, and a larger one differs. Waits are those outside of overloads.
-    `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that are
-    unlike the rest.
+    `rate` is that of all servers, of all the time or of the `seconds` before `until` (Unix time), as `utilization`; `peak`
+    that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow,
+    two standard errors away: an execution of a mean batch takes the same with all three. Waits are those outside of
+    overloads. `overhead` is the time of a request outside of queue and execution, `left_out` the share of the steps that
+    are unlike the rest.
     """
 
     service: Service
@@ -70,13 +69,14 @@ class Fit:
     servers: int
     overhead: float
     executions: float
-    utilization: float
+    instances: int
     wait: float
     modelled_wait: float
     z: float
     left_out: float
     seconds: float = 0.0
     until: float = 0.0
+    utilization: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _moments(steps: Iterable[Step]) -> list[Step]:
     return [replace(total(own), at=at) for at, own in sorted(by_moment.items())]
 
 
-def present(fitted: Fit, steps: Sequence[Step], instances: int) -> Fit:
+def present(fitted: Fit, steps: Sequence[Step]) -> Fit:
     """Return the fit with the traffic of the last minutes in which requests came, or of less where more come since."""
     moments, length, rate = _moments(steps), steps[0].seconds, 0.0
     while len(moments) > 1 and moments[-1].came <= 0:
@@ -114,7 +114,7 @@ def present(fitted: Fit, steps: Sequence[Step], instances: int) -> Fit:
         recent = moments[-max(1, round(span / length)) :]
         sums, seconds = total(recent), length * len(recent)
         if not rate or sums.came - rate * seconds > LARGE_Z * (fitted.burst * rate * seconds) ** 0.5:
-            rate, busy = max(1.0, sums.came) / seconds, sums.busy_seconds / sums.seconds / instances
+            rate, busy = max(1.0, sums.came) / seconds, sums.busy_seconds / sums.seconds / fitted.instances
             fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=recent[-1].at)
     return fitted
 
@@ -173,15 +173,11 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     rows = round(each)
     setting = configuration.setting(rows)
     if why := queue_limit(setting):
-        fix = "leave it out" + (
-            f", or set it to {2 * setting.max_batch} or more" if setting.max_batch > 1 else ""
-        )
-        raise UnfitError("queue_limit", f"{why}; {fix}")
+        raise UnfitError("queue_limit", f"{why}; leave the limit out")
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, target)
     service, slow, fast = _services(kept, rows)
     _refuse_shared_device(kept, service)
-    # While a queue grows, the wait tells when that began, and answers come at the pace of the instances.
     over = overloads(steps, configuration)
     moments = _moments(steps)
     recent = total(moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :])
@@ -214,7 +210,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
         executions=whole.executions,
-        utilization=used_whole.busy_seconds / used_whole.seconds / configuration.instances,
+        instances=configuration.instances,
         wait=total(waited).queue_seconds / max(1.0, total(waited).requests),
         modelled_wait=played.wait,
         z=played.z,
@@ -295,9 +291,8 @@ def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
     """
     squares = math.fsum(_off(step, service) ** 2 for step in steps) / max(1, len(steps) - 2)
     products = [_off(step, service) * _off(following, service) for step, following in _neighbours(steps)]
-    most = (READ_APART / steps[0].seconds) ** 2 * fmean(step.executions for step in steps)
-    if all(step.busy_seconds == step.compute_seconds for step in steps):
-        most = 0.0
+    apart = any(step.busy_seconds != step.compute_seconds for step in steps)
+    most = apart * (READ_APART / steps[0].seconds) ** 2 * fmean(step.executions for step in steps)
     cv2 = squares - min(max(0.0, -2 * fmean(products or [0.0])), most, squares)
     return cv2, squares * 2 / len(steps) ** 0.5
 
@@ -315,12 +310,8 @@ def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]
     middle = median(ratios)
     noise = 1.5 * median(abs(ratio - middle) for ratio in ratios)
     # Of few executions that vary, a part differs by chance.
-    chance = (
-        6
-        * median(abs(_off(step, service)) for step in steps)
-        / (total(steps).executions / len(blocks)) ** 0.5
-    )
-    limit = max(STRANGE * middle, 4 * noise, chance)
+    one = median(abs(_off(step, service)) for step in steps)
+    limit = max(STRANGE * middle, 4 * noise, 6 * one / (total(steps).executions / len(blocks)) ** 0.5)
     alike = [block for block, ratio in zip(blocks, ratios, strict=True) if abs(ratio - middle) <= limit]
     if len(alike) < len(blocks) / 2 or noise > 3 * STRANGE * middle:
         text = "executions take longer at some times than at others, and nothing that Triton counts says why"
@@ -472,7 +463,7 @@ def _match(
             if setting.limit:
                 why += "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
             if most < 1:
-                why = "and as many come in every step: they come together at even intervals, or clients wait for answers"
+                why = "and equally many come in every step: they come together at even intervals, or clients wait for answers"
             raise UnfitError(
                 "paced_clients" if most < 1 else "other_delay",
                 f"requests wait {measured_text(wait)} on average, not {measured_text(longest.wait)} or less as "

@@ -47,10 +47,10 @@ def text(advice: Advice) -> str:
         f"{name}, {promise.slo}: {ratio(promise.target)} {promise.verb} at most {time_text(promise.threshold)}"
     ]
     if promise.good is not None:
-        met = {True: "held", False: "was broken", None: "may have held or not"}[promise.holds]
+        met = {True: "held", False: "was broken", None: "may or may not have held"}[promise.holds]
         lines += row(
             "past",
-            f"the objective {met}: about {ratio(promise.good)} (estimated) did in {in_words(promise.seconds)}",
+            f"the objective {met}: about {ratio(promise.good)} (estimated) did in the last {in_words(promise.seconds)}",
         )
     if advice.overload is not None:
         lines += row("overload", overload_text(advice.overload))
@@ -99,7 +99,7 @@ def overload_text(over: Overload) -> str:
     came = "have come since {}" if over.lasts else "came from {} on"
     until = "" if over.lasts else f"; they were busy with them until {hour_text(over.until, over.until)}"
     return (
-        f"{rate(over.rate)} requests/s {came.format(hour_text(over.since, over.until))}, instances answer at most "
+        f"{rate(over.rate)} requests/s {came.format(hour_text(over.since, over.until))}, its instances answer at most "
         f"{rate(over.capacity)}/s{until}"
     )
 

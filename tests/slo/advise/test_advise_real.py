@@ -113,7 +113,7 @@ def test_the_objective_holds_below_the_predicted_rate_and_breaks_above(
             assert 0 == main(command(stack, "over", SECONDS + 15))
             told = " ".join(capsys.readouterr().out.split())
             found = re.search(
-                r"overload (\S+) requests/s (?:have )?c[ao]me .*, instances answer at most (\S+)/s", told
+                r"overload (\S+) requests/s (?:have )?c[ao]me .*, its instances answer at most (\S+)/s", told
             )
             seen.append((breaks, shares, told))
             if shares["below"] >= 0.85 > shares["above"] and found:

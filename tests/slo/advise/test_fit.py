@@ -133,7 +133,7 @@ def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> No
     came = (
         "have come since 00:1[45] UTC, {}" if lasts else "came from 00:1[45] UTC on, {}; .* until 00:19 UTC"
     )
-    assert re.search(came.format("instances answer at most 12.2/s"), told)
+    assert re.search(came.format("its instances answer at most 12.2/s"), told)
     if lasts:
         assert "change 1 instances=2 (now 1): breaks at about" in told
 
