@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,25 +67,19 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def listener(port: int, proc: Path = Path("/proc")) -> str:
+def listener(port: int) -> str:
     """Return which program listens on a TCP port, such as `prometheus (process 71)`; empty where unknown."""
-    listening = {
-        f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)
-    }
-    for process in proc.glob("[0-9]*"):
+    listening = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and local.endswith(f":{port:04X}"):  # it listens there
+                listening.add(f"socket:[{inode}]")
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if any(os.readlink(descriptor) in listening for descriptor in (process / "fd").iterdir()):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return ""
-
-
-def _inodes(table: Path, port: int) -> Iterator[str]:
-    """Yield the inode of each socket that listens on a port, from a table of the kernel."""
-    listen_state = "0A"
-    for line in table.read_text().splitlines()[1:] if table.exists() else ():
-        _, local, _, state, *_, inode = line.split()[:10]
-        if state == listen_state and local.endswith(f":{port:04X}"):
-            yield inode
 
 
 def describe_exit(code: int) -> str:
@@ -96,7 +90,6 @@ def describe_exit(code: int) -> str:
 
 
 def last_lines(log: Path, count: int = 3) -> str:
-    """Return the end of a log, for an error message."""
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
@@ -212,7 +205,6 @@ class TritonServer:
         return self.directory / "triton.log"
 
     def command(self) -> list[str]:
-        """Return the full command line."""
         return [
             str(wheel_folder() / "bin" / "tritonserver"),
             f"--model-repository={self.repository}",
@@ -227,7 +219,8 @@ class TritonServer:
             f"--metrics-address={self.address}",
             f"--metrics-port={self.ports.metrics}",
             *([] if self.auto_complete else ["--disable-auto-complete-config"]),
-            *_gpu_metrics_options(),
+            # Without a GPU, DCGM cannot start, and Triton can wait for it forever.
+            *([] if Path("/dev/nvidiactl").exists() else ["--allow-gpu-metrics=false"]),
             *self.arguments,
         ]
 
@@ -337,11 +330,6 @@ def _site_packages() -> Path:
     return Path(numpy.origin).parents[1]
 
 
-def _gpu_metrics_options() -> tuple[str, ...]:
-    # Without a GPU, DCGM cannot start, and Triton can wait for it forever.
-    return () if Path("/dev/nvidiactl").exists() else ("--allow-gpu-metrics=false",)
-
-
 def wheel_folder() -> Path:
     """Return the folder of the real tritonserver. Raises CannotStartError where its wheel is not installed."""
     spec = importlib.util.find_spec("pytriton")
@@ -378,7 +366,6 @@ def find_binary(*names: str) -> str:
 
 
 def alertmanager_binary() -> str:
-    """Return the path of Alertmanager under either of its names."""
     return find_binary("alertmanager", "prometheus-alertmanager")
 
 

@@ -101,7 +101,6 @@ def period_instead(
 
 
 def formatted_report(report: PeriodReport, form: str) -> str:
-    """Return the report as Markdown or JSON."""
     if form == "json":
         return json.dumps(documents.document(report), indent=2, ensure_ascii=False) + "\n"
     return documents.markdown(documents.title(report), documents.sections(report))

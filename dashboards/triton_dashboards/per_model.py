@@ -50,7 +50,6 @@ def _heading(name: str) -> str:
 
 
 def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Options) -> Dashboard:
-    """Make the dashboard of one model."""
     template = model.dashboard(options)
     view = _with_limits(model_view(facts.name, options), facts, objectives)
     version = replace(

@@ -136,7 +136,6 @@ class RecordedTraffic:
         return f"({every} - {again} or {every})"
 
     def failed(self, *by: str) -> str:
-        """Return the share of requests that failed."""
         return ratio(self("failures", *by), self("requests", *by))
 
     def latency(self, *by: str) -> str:
@@ -144,7 +143,6 @@ class RecordedTraffic:
         return ratio(self("request_seconds", *by), f"({self('requests', *by)} - {self('failures', *by)})")
 
     def queue_share(self, *by: str) -> str:
-        """Return the share of request time spent waiting."""
         return ratio(self("queue_seconds", *by), self("request_seconds", *by))
 
     def batch(self, *by: str) -> str:
@@ -171,11 +169,9 @@ class RawTraffic:
         return total(f"{self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED)} or -{counted_twice}", *by)
 
     def requests(self, *by: str) -> str:
-        """Return the requests a second, answered or failed."""
         return f"({self.rate(triton.REQUEST_SUCCESS, *by)} + {self.failures(*by)})"
 
     def failed(self, *by: str) -> str:
-        """Return the share of requests that failed."""
         return ratio(self.failures(*by), self.requests(*by))
 
     def per_request(self, metric: Metric, *by: str) -> str:

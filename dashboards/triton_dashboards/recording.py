@@ -22,7 +22,6 @@ _JOB_LABELS = ("cluster", "job")
 
 
 def groups(options: Options) -> tuple[Group, ...]:
-    """Return the rule groups, one a level."""
     return (
         Group("triton-dashboards-ensemble", tuple(_ensembles(options))),
         Group(
@@ -138,7 +137,6 @@ def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:
 
 
 def rules_text(options: Options) -> str:
-    """Return the rule file, in the form asked for."""
     return render(groups(options), "triton-dashboards", options.format)
 
 

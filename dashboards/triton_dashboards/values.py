@@ -15,29 +15,6 @@ from triton_slo.signals import Signal
 
 MetricNames = Metric | str | Sequence[Metric | str]
 
-UNITS = {
-    "s": "s",
-    "ms": "ms",
-    "us": "µs",
-    "bytes": "bytes",
-    "bytes/s": "Bps",
-    "ratio": "percentunit",
-    "W": "watt",
-    "J": "joule",
-    "C": "celsius",
-    "Hz": "hertz",
-    "requests": "short",
-    "inferences": "short",
-    "executions": "short",
-    "tokens": "short",
-}
-"""Unit on the wire -> Grafana's id of it."""
-
-
-def unit(metric: Metric) -> str:
-    """Return Grafana's unit of a series that is drawn as it is."""
-    return UNITS.get(metric.unit, "short")
-
 
 def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
     """Return the metrics that expressions read, in order: those of the catalogues, and recorded series."""
@@ -155,7 +132,6 @@ class Display:
     """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
 
     def when_empty(self, text: str) -> Display:
-        """Return the display with another text for no value."""
         return replace(self, no_value=text)
 
 
@@ -179,7 +155,6 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """The panel's purpose, and each metric with its meaning."""
         shown = metrics_of(query.expr for query in self.panel_queries) if self.reads is None else self.reads
         metrics = (shown,) if isinstance(shown, str | Metric) else shown
         return "\n\n".join((self.lead, *map(_metric_line, metrics)))
@@ -250,7 +225,6 @@ class LabelColumn:
 
     @property
     def name(self) -> str:
-        """The heading."""
         return self.heading or self.label.capitalize()
 
 

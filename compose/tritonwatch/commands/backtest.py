@@ -55,7 +55,6 @@ _PIPE_WIDTH = 160
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the alerts that would have fired."""
     report, warnings = _replayed(args)
     for warning in warnings:
         print(printable(f"warning: {warning}"), file=sys.stderr)
@@ -212,7 +211,11 @@ def tables(report: Report, limit: int) -> Group:
         f"{report.incidents} labelled incidents"
     )
     heading = Text("\n".join([series, resolution(report.step_seconds), *_coverage(report)]))
-    return Group(heading, Text(), *_score(report), Text(), alerts)
+    columns = (*_COUNTS, *(_MARKS if report.incidents else ()))
+    score: list[Fitted[Score] | Text] = [Fitted("Pages and tickets", columns, (report.score,), lambda _: "")]
+    if report.incidents:
+        score.append(Text("detection and reset: median (worst)", style="dim italic"))
+    return Group(heading, Text(), *score, Text(), alerts)
 
 
 def _coverage(report: Report) -> Iterator[str]:
@@ -233,13 +236,6 @@ def _coverage(report: Report) -> Iterator[str]:
     for slo, since in report.data_from.items():
         if since > first + slack:
             yield f"{slo}: data of the last {in_words(report.end - since)} ({share(since)})"
-
-
-def _score(report: Report) -> Iterator[Fitted[Score] | Text]:
-    columns = (*_COUNTS, *(_MARKS if report.incidents else ()))
-    yield Fitted("Pages and tickets", columns, (report.score,), lambda _: "")
-    if report.incidents:
-        yield Text("detection and reset: median (worst)", style="dim italic")
 
 
 def _share_text(share: float | None) -> str:

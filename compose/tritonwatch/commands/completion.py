@@ -14,7 +14,6 @@ _COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     whole = Parser(prog="tritonwatch")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB")
     for name, usage in VERBS.items():

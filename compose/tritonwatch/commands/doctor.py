@@ -22,7 +22,6 @@ from tritonwatch.usage import Tritons
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings about each Triton."""
     args.project_file = load(args, os.environ)
     found: list[dict[str, str]] = []
     for number, settings in enumerate(Tritons.read_each(args, DoctorSettings)):

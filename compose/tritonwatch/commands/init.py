@@ -31,6 +31,8 @@ _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
 _MAX_POLLS = 100
 _MICROSECONDS = 1e6
+_Sums = dict[str, dict[str, float]]
+"""What all Tritons counted since their start, by metric and model."""
 
 PROJECT = """\
 # What every verb of tritonwatch in this folder reads (docs/start.md); an option on the command line wins.
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
     index: list[IndexEntry] = []
     configs: dict[str, ModelConfig] = {}
-    counted = _Counted()
+    sums: _Sums = defaultdict(lambda: defaultdict(float))
     version = ""
     for settings in tritons:
         if settings.triton:
@@ -93,16 +95,13 @@ def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
             version = snapshot.triton_version
             index += snapshot.index or ()
             configs |= {key.model: config for key, config in snapshot.configs.items()}
-        seen = counted.add(settings)
+        seen = _count(settings, sums)
         if not settings.triton:
             index += (IndexEntry(*key) for key in seen)
     if not index:
-        place, fix = (
-            " and ".join(f"Triton at {settings.address}" for settings in tritons),
-            "load a model, then run init again",
-        )
-        raise ProblemsError(Problem(place, "lists no models", fix))
-    requests, queues = counted.means(triton.REQUEST_DURATION_US), counted.means(triton.QUEUE_DURATION_US)
+        place = " and ".join(f"Triton at {settings.address}" for settings in tritons)
+        raise ProblemsError(Problem(place, "lists no models", "load a model, then run init again"))
+    requests, queues = _means(sums, triton.REQUEST_DURATION_US), _means(sums, triton.QUEUE_DURATION_US)
     origin = "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)"
     if args.prometheus:
         try:
@@ -117,7 +116,7 @@ def _proposal(tritons: Sequence[TritonAccess], args: argparse.Namespace) -> str:
             print(
                 f"tritonwatch init: {error.problems[0]}; the {origin.split(',')[0]} are used", file=sys.stderr
             )
-    models = observed_models(index, configs, requests, queues, counted.sums[str(triton.REQUEST_FAILURE)])
+    models = observed_models(index, configs, requests, queues, sums[str(triton.REQUEST_FAILURE)])
     has_api = any(settings.triton for settings in tritons)
     return propose(models, MeasurementSource(version, origin, has_api))
 
@@ -152,42 +151,33 @@ def _snapshot(settings: TritonAccess) -> Snapshot:
     return snapshot
 
 
-class _Counted:
-    """What all Tritons counted since their start: sums by metric and model."""
+def _count(settings: TritonAccess, sums: _Sums) -> Sequence[ModelVersion]:
+    """Add what one Triton counted, and return its models. Raises ProblemsError if its counters cannot be read."""
+    client = triton_client(settings, settings.metrics_url)
+    try:
+        reading = fetch_metrics(client, "", time.time)
+    finally:
+        client.close()
+    if not reading.up:
+        place, reason = f"Triton's metrics at {settings.metrics_url}", f"cannot be read ({reading.detail})"
+        fix = "give their address as --triton-metrics; Triton needs --allow-metrics=true, its default"
+        raise ProblemsError(Problem(place, reason, fix))
+    families = parse(reading.body).families
+    for family in families.values():
+        for series, value in family.samples():
+            if series.labels.get("reason") != CANCELED:  # not a failure of the server
+                sums[series.name][series.labels.get("model", "")] += value
+    counted = families.get(str(triton.REQUEST_SUCCESS))
+    return sorted(set(filter(None, map(version_of, counted.series)))) if counted else ()
 
-    def __init__(self) -> None:
-        self.sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
-    def add(self, settings: TritonAccess) -> Sequence[ModelVersion]:
-        """Add the counters of one Triton, and return its models. Raises ProblemsError if they cannot be read."""
-        client = triton_client(settings, settings.metrics_url)
-        try:
-            reading = fetch_metrics(client, "", time.time)
-        finally:
-            client.close()
-        if not reading.up:
-            fix = "give their address as --triton-metrics; Triton needs --allow-metrics=true, its default"
-            raise ProblemsError(
-                Problem(
-                    f"Triton's metrics at {settings.metrics_url}", f"cannot be read ({reading.detail})", fix
-                )
-            )
-        families = parse(reading.body).families
-        for family in families.values():
-            for series, value in family.samples():
-                if series.labels.get("reason") != CANCELED:  # not a failure of the server
-                    self.sums[series.name][series.labels.get("model", "")] += value
-        counted = families.get(str(triton.REQUEST_SUCCESS))
-        return sorted(set(filter(None, map(version_of, counted.series)))) if counted else ()
-
-    def means(self, microseconds: Metric) -> dict[str, Timing]:
-        """Return the mean time of a request by model."""
-        sums = self.sums[str(microseconds)]
-        return {
-            model: Timing(requests, sums.get(model, 0.0) / requests / _MICROSECONDS)
-            for model, requests in self.sums[str(triton.REQUEST_SUCCESS)].items()
-            if requests > 0
-        }
+def _means(sums: _Sums, microseconds: Metric) -> dict[str, Timing]:
+    """Return the mean time of a request by model."""
+    return {
+        model: Timing(requests, sums[str(microseconds)][model] / requests / _MICROSECONDS)
+        for model, requests in sums[str(triton.REQUEST_SUCCESS)].items()
+        if requests > 0
+    }
 
 
 def _add_percentiles(timings: dict[str, Timing], prometheus: Prometheus, histogram: Metric) -> None:

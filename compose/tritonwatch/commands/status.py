@@ -48,7 +48,6 @@ class _Reading:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status of the objectives."""
     reading = _read_rows(args)
     if reading.rows and args.json:
         print(json.dumps(_document(reading, args), indent=2))

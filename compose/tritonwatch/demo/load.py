@@ -60,7 +60,6 @@ class LoadGenerator:
         ]
 
     def start(self) -> None:
-        """Start the threads of all clients."""
         for thread in self._threads:
             thread.start()
 

@@ -100,7 +100,6 @@ class Secured:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -35,7 +35,6 @@ def address(path: str, parameters: Mapping[str, object]) -> str:
 
 
 def objective_url(row: GroupStatus, at: str = "") -> str:
-    """Return the page of one objective of one group."""
     return address("/objective", {names.SLO: row.slo, **row.group, TIME: at})
 
 

@@ -22,7 +22,6 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
     fires,
-    unit,
 )
 from triton_exporter.catalogue import Metric, gpu
 from triton_slo import links, signals
@@ -205,8 +204,8 @@ def _gpu_table(gpus: _Gpus) -> Panel:
     )
 
 
-def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display, width: int = 12) -> Panel:
-    return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=width)
+def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display) -> Panel:
+    return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display)
 
 
 def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
@@ -240,7 +239,7 @@ def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
             "Temperature of the GPU.",
             gpu.TEMPERATURE,
             gpus,
-            Display(unit(gpu.TEMPERATURE), minimum=0, no_value=_NO_GPU),
+            Display("celsius", minimum=0, no_value=_NO_GPU),
         ),
     )
 

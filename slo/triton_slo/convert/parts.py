@@ -42,7 +42,6 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """`file:line`."""
         return f"{self.file}:{self.line}"
 
     def get(self, key: str) -> Entry | None:
@@ -193,7 +192,6 @@ class Ledger:
     notes: list[Problem] = field(default_factory=list)
 
     def wrong(self, error: EntryError) -> None:
-        """Add a mistake in the input."""
         self.mistakes.append(_finding(error.entry, str(error)))
 
     def lost(self, entry: Entry, reason: str, instead: str) -> None:

@@ -56,7 +56,6 @@ class JudgedGroup:
 
     @property
     def name(self) -> str:
-        """The group as people read it."""
         return group_name(self.group) or "all models"
 
     @property

@@ -142,7 +142,6 @@ class TrafficFacts:
 
     @property
     def failed_share(self) -> float | None:
-        """Failed requests of all requests."""
         return _share_of(self.failures, self.requests)
 
 
@@ -179,7 +178,7 @@ class ModelLimit:
     versions: tuple[str, ...]
 
 
-def read_traffic(prometheus: Prometheus, model: str, at: float | None = None) -> TrafficFacts:
+def read_traffic(prometheus: Prometheus, model: str, at: float | None) -> TrafficFacts:
     """Ask what is recorded of the model's traffic, and its quantiles. Raises PrometheusError."""
     own = Matchers().equal("model", model)
     # The recorded names alone: `sum by (__name__)` keeps them, and reads one series a name.
@@ -207,7 +206,7 @@ def read_traffic(prometheus: Prometheus, model: str, at: float | None = None) ->
     )
 
 
-def read_phases(prometheus: Prometheus, model: str, at: float | None = None) -> tuple[Phase, ...]:
+def read_phases(prometheus: Prometheus, model: str, at: float | None) -> tuple[Phase, ...]:
     """Ask where the time of a request goes; empty without requests. Raises PrometheusError."""
     own = Matchers().equal("model", model)
     parts = [("whole", triton.REQUEST_DURATION_US), ("requests", triton.REQUEST_SUCCESS), *PHASES]
@@ -230,7 +229,7 @@ def read_phases(prometheus: Prometheus, model: str, at: float | None = None) -> 
     return tuple(Phase(name, micros / requests / 1e6, micros / every) for name, micros in times.items())
 
 
-def read_devices(prometheus: Prometheus, model: str, at: float | None = None) -> tuple[Device, ...]:
+def read_devices(prometheus: Prometheus, model: str, at: float | None) -> tuple[Device, ...]:
     """Ask which GPUs the model runs on, and how they are. Raises PrometheusError."""
     own = Matchers().equal("model", model)
     device = ", ".join(_DEVICE)
@@ -261,7 +260,7 @@ def read_devices(prometheus: Prometheus, model: str, at: float | None = None) ->
     )
 
 
-def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> tuple[ModelLimit, ...]:
+def read_limits(prometheus: Prometheus, model: str, at: float | None) -> tuple[ModelLimit, ...]:
     """Ask for the limits of the model's configuration, the same on all servers once. Raises PrometheusError."""
     wanted = quote(regex_of(_WORDS))
     samples = prometheus.instant(f"{{__name__=~{wanted}, model={quote(model)}}}", at)
@@ -278,7 +277,7 @@ def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> 
     )
 
 
-def read_rooms(prometheus: Prometheus, model: str, at: float | None = None) -> Mapping[tuple[str, str], str]:
+def read_rooms(prometheus: Prometheus, model: str, at: float | None) -> Mapping[tuple[str, str], str]:
     """Ask how much of its present traffic each version and objective bears. Raises PrometheusError."""
     own = Matchers().equal("model", model)
     rooms: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)

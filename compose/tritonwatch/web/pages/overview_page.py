@@ -151,13 +151,8 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts, broken, met = (
-        site.status(at),
-        site.objective_infos(at),
-        site.slo_alerts(at),
-        site.broken(at),
-        site.met(at),
-    )
+    status, about, alerts = site.status(at), site.objective_infos(at), site.slo_alerts(at)
+    broken, met = site.broken(at), site.met(at)
     faults = [
         (fault, model_url(fault.model, choice.at) if fault.model else "") for fault in broken.value.faults()
     ]
@@ -175,6 +170,8 @@ def _page(site: Site, request: Request) -> Response:
         for info in [about.value.get(row.slo, ObjectiveInfo())]
     ]
     lines = _ordered([line for line in everything if choice.includes(line)], choice)
+    counts = Counter[str](line.row.state for line in everything)
+    limited = sum(bool(line.row.caveats) for line in everything)
     pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
     shown = lines[(number - 1) * ROWS : number * ROWS]
@@ -195,7 +192,7 @@ def _page(site: Site, request: Request) -> Response:
             "first": (number - 1) * ROWS + 1,
             "page": number,
             "pages": pages,
-            "summary": _state_counts(everything),
+            "summary": [*((state, counts[state]) for state in STATE_SYMBOLS), (_CAVEAT, limited)],
             "total": len(everything),
             "slos": sorted({line.row.slo for line in everything}),
             "owners": sorted({line.about.owner for line in everything} - {""}),
@@ -240,13 +237,6 @@ def _ordered(lines: Sequence[OverviewLine], choice: OverviewChoice) -> list[Over
     known = [(key, line) for key, line in keys if key is not None]
     known.sort(key=lambda pair: pair[0], reverse=choice.order == "down")
     return [line for _, line in known] + [line for key, line in keys if key is None]
-
-
-def _state_counts(lines: Sequence[OverviewLine]) -> list[tuple[str, int]]:
-    counts = Counter(line.row.state for line in lines)
-    return [(state, counts[state]) for state in STATE_SYMBOLS] + [  # type: ignore[index]  # the keys are states
-        (_CAVEAT, sum(bool(line.row.caveats) for line in lines))
-    ]
 
 
 def _with_sparkline(line: OverviewLine, past: Series | None) -> OverviewLine:
