@@ -102,8 +102,10 @@ def read_ages(prometheus: Prometheus, at: float | None = None) -> Ages:
     Prometheus still shows its last answer), so the exporter's own time of its last complete poll decides; of
     several servers, that of the one polled longest ago.
     """
-    polled = f"max by (job, instance) ({own.LAST_SUCCESS})"
-    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {polled})"
+    polled = f"max by (cluster, job, instance) ({own.LAST_SUCCESS})"
+    by_group = (
+        f"min by (model, version) (0 * {state.MODEL_READY} + on (cluster, job, instance) group_left {polled})"
+    )
     samples = prometheus.instant(by_group, at)
     oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
     return Ages(

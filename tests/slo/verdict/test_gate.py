@@ -36,6 +36,8 @@ PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
 SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
+ELSEWHERE = {"job": EXPORTER_JOB, "instance": "a:9401", "cluster": "other"}
+"""A server of another cluster with the name of one here."""
 HOSTILE = 'a"b\\c{}\n\x1b[2J\u202e\U0001f600'
 
 
@@ -147,6 +149,9 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         *recorded("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, lately(1)),
         (str(own.LAST_SUCCESS), SECOND, lately(END - 200)),
+        *recorded("elsewhere", "1", 0.9),
+        (str(state.MODEL_READY), {**ELSEWHERE, "model": "elsewhere", "version": "1"}, lately(1)),
+        (str(own.LAST_SUCCESS), ELSEWHERE, lately(END - 200)),
         *recorded("paging", "1", 0.6),
         alert("paging", "critical", "page_fast"),
         *recorded("burning", "1", 0.7),
@@ -389,12 +394,13 @@ def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("model", ["two-servers", "elsewhere"])
 def test_the_server_with_the_oldest_reading_decides(
-    prometheus: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of two servers that is not seen any more makes the data old, however fresh the other is."""
-    assert PROMOTE == gate(prometheus, "--model", "two-servers")
-    assert HOLD == gate(prometheus, "--model", "two-servers", "--max-age", "100s")
+    assert PROMOTE == gate(prometheus, "--model", model)
+    assert HOLD == gate(prometheus, "--model", model, "--max-age", "100s")
     assert "the data is 200 s old" in capsys.readouterr().out
 
 
