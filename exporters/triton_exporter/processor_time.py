@@ -108,8 +108,12 @@ class Pace:
         self._now = now
         if moved:
             self._moved_at = now
-        if not self._burst:  # readings in a burst are cheaper than those between, which feed all observers
-            self._recent_costs_seconds.append(cpu_seconds * (1 + TRITON_PART))
+        cost = cpu_seconds * (1 + TRITON_PART)
+        if self._usual_cost_seconds is None:
+            # Every series is new in it, which takes ten times as long: the next one comes soon whatever it cost.
+            self._usual_cost_seconds = min(cost, self.budget * _UNANSWERED_SECONDS)
+        elif not self._burst:  # readings in a burst are cheaper than those between, which feed all observers
+            self._recent_costs_seconds.append(cost)
             self._usual_cost_seconds = fmean(self._recent_costs_seconds)
 
     def note_failure(self) -> None:

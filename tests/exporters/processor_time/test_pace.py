@@ -62,6 +62,17 @@ def test_a_thousand_models_are_read_steadily() -> None:
     assert 4 < intervals[-1] < 5
 
 
+def test_the_first_reading_does_not_set_the_pace() -> None:
+    """With a thousand models it takes ten times as long as those that follow: in it every series is new."""
+    pace = Pace(draw=lambda: 1.0)
+    intervals = []
+    for at, cost in enumerate((0.6, 0.06, 0.06)):
+        pace.note_reading(cost, float(at))
+        intervals.append(pace.next_interval())
+
+    assert [2.0, 4.35, 4.35] == pytest.approx(intervals)
+
+
 def test_a_fixed_interval_is_used() -> None:
     """The cost of a reading does not change it."""
     assert {0.5} == set(spent(Pace(fixed=0.5), 0.1, 20)[1])
