@@ -69,7 +69,7 @@ _STEADY_SECONDS = 0.25
 
 _BURST_SECONDS = 2.0
 _MAX_BURST_READING_SECONDS = 0.02
-"""CPU seconds of a reading above which no bursts are used (hundreds of models)."""
+"""CPU seconds of a reading from which on no bursts are used (hundreds of models)."""
 
 _UNANSWERED_SECONDS = 1.0
 
@@ -140,7 +140,7 @@ class Pace:
 
     def _with_bursts(self, cost: float, steady: float) -> float:
         """Return `steady`, or bursts of short intervals between long ones if it is long and a reading cheap."""
-        if steady <= _STEADY_SECONDS or cost > _MAX_BURST_READING_SECONDS:
+        if steady <= _STEADY_SECONDS or cost >= _MAX_BURST_READING_SECONDS:
             self._burst = 0
             return max(MIN_INTERVAL_SECONDS, steady)
         fast = max(MIN_INTERVAL_SECONDS / 2, 2 * cost)
