@@ -18,7 +18,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
 from triton_slo.alert_settings import OF_OBJECTIVES, Tuning
-from triton_slo.indicators import BURN_ALERTS, KINDS, Errors, Queue
+from triton_slo.indicators import BURN_ALERTS, Errors, Latency, Probe, Queue, Readiness
 from triton_slo.names import severity_rank
 from triton_slo.promql import Matchers
 
@@ -40,11 +40,7 @@ class Inhibition:
 
 _SLO = f'{names.COMPONENT}="slo"'
 _GROUP = (names.SLO, *names.GROUPING)
-_CAUSED = {
-    cause: [kind for kind, indicator in KINDS.items() if indicator.caused_by == cause]
-    for cause in {indicator.caused_by for indicator in KINDS.values()} - {""}
-}
-"""Kind of the indicator whose page explains others -> those others."""
+_READINESS_PAGE = (f'alertname="{Readiness.burn_alert}"', _SLO, f'{names.SEVERITY}="critical"')
 _OF_OBJECTIVES: tuple[Inhibition, ...] = (
     *(
         Inhibition(
@@ -61,15 +57,18 @@ _OF_OBJECTIVES: tuple[Inhibition, ...] = (
         (f'alertname=~"{"|".join(names.BUDGET_ALERTS)}"',),
         _GROUP,
     ),
-    *(
-        Inhibition(
-            "A model that is not ready, or whose probes fail, cannot keep its other objectives either.",
-            (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
-            (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
-            # Readiness is of models, whatever their versions.
-            ("model",),
-        )
-        for cause, members in sorted(_CAUSED.items())
+    Inhibition(
+        "Probes of a model that is not ready fail.",
+        _READINESS_PAGE,
+        (_SLO, f'{names.INDICATOR}="{Probe.name()}"'),
+        ("model",),
+    ),
+    # Triton counts no requests to a model that is not ready: what it counts has a version, and is sent.
+    Inhibition(
+        "A gateway, which knows no versions, sees the requests to a model that is not ready fail.",
+        _READINESS_PAGE,
+        (_SLO, f'{names.INDICATOR}=~"{Errors.name()}|{Latency.name()}"', 'version=""'),
+        ("model",),
     ),
 )
 """Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""

@@ -16,7 +16,7 @@ from support.tools import ROOT, newest, promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_alerts.inhibitions import INHIBITIONS
-from triton_exporter.catalogue import EXPORTER_JOB, probe, state
+from triton_exporter.catalogue import EXPORTER_JOB, probe, state, triton
 from triton_exporter.catalogue.external import stack
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
@@ -49,6 +49,7 @@ def not_ready_since(name: str, seconds: str) -> dict[str, str]:
 
 
 READINESS = (ROOT / "slo/objectives/readiness.yaml").read_text()
+ERRORS = (ROOT / "slo/objectives/errors.yaml").read_text()
 PROBE = "{name: probe, target: 99%, window: 30d, indicator: probe}"
 
 
@@ -238,6 +239,30 @@ def test_no_page_begins_after_an_outage(tool: Path, minutes: int, live: str, tmp
         assert at == [at[0] + step / 2 for step in range(len(at))], name
         assert at[0] <= over, name
         assert at[-1] <= over + 15, name
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", newest(promtools()), ids=str)
+def test_a_model_that_fails_requests_once_it_is_ready_again_pages(tool: Path, tmp_path: Path) -> None:
+    """The page about its readiness fires on then, and held this one back for twelve minutes."""
+    begin, down = 160, 32
+    labels = f'instance="gpu-1:9095", job="{EXPORTER_JOB}"'
+    of_model = f'{labels}, model="ranker", version="1"'
+    ready = f"1x{begin - 1} 0x{down - 1} 1x100"
+    served = f"0+10x{begin} {10 * begin}+0x{down} {10 * begin}"
+    series = server("gpu-1", ready=ready) | {
+        f'{state.MODEL_EXPECTED}{{{labels}, model="ranker"}}': "1x300",
+        f'{state.MODEL_STATE}{{{of_model}, state="ready"}}': ready,
+        f'{state.MODEL_STATE}{{{of_model}, state="unavailable"}}': f"0x{begin - 1} 1x{down - 1} 0x100",
+        f"{triton.REQUEST_SUCCESS}{{{of_model}}}": f"{served}+5x100",
+        f'{triton.REQUEST_FAILURE}{{{of_model}, reason="BACKEND"}}': f"0x{begin + down} 0+5x100",
+    }
+
+    pages = sent_pages(tool, tmp_path, series, 60, READINESS, ERRORS)
+
+    ready_at = (begin + down) / 4
+    assert pages[BURN_ALERTS["readiness"]][-1] > ready_at + 6
+    assert ready_at < pages[BURN_ALERTS["errors"]][0] <= ready_at + 3
 
 
 def test_the_pages_are_these() -> None:

@@ -28,7 +28,6 @@ class Custom(Indicator):
     burn_alert: ClassVar = "TritonCustomBudgetBurn"
     failed_words: ClassVar = "events of {} failed"
     names_alerts: ClassVar = True
-    caused_by: ClassVar = ""
 
     @model_validator(mode="after")
     def _refuse_mistakes(self) -> Self:

@@ -177,8 +177,6 @@ class Indicator(Value):
     """Target that is proposed where nobody has asked for another."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
     """Recorded series of the limit in the unit of the indicator's graphs."""
-    caused_by: ClassVar[str] = "readiness"
-    """Kind of the indicator whose page explains this one's alerts, and inhibits them; empty: none does."""
 
     @classmethod
     def name(cls) -> str:

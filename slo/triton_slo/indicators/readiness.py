@@ -40,7 +40,6 @@ class Readiness(Indicator):
         "state:missing": 'Search Triton\'s log for the model\'s name and "failed to load" or "Poll failed", and '
         "restore the model's files.",
     }
-    caused_by: ClassVar = ""
 
     @property
     def grouping(self) -> tuple[str, ...]:
