@@ -43,9 +43,8 @@ class Range:
 
     def times(self, factor: float) -> Range:
         """Return the range in another unit."""
-        return Range(
-            *(None if value is None else value * factor for value in (self.least, self.estimate, self.most))
-        )
+        values = (self.least, self.estimate, self.most)
+        return Range(*(None if value is None else value * factor for value in values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ from triton_slo.amounts import digits, ratio
 _WIDTH = 80
 VARIED = 0.25
 """Where the rates of minutes differ by more than this share, their waits prove no prediction wrong."""
-_LARGE = 1e6
-"""No number of a fit is larger."""
 ENOUGH = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
@@ -184,7 +182,7 @@ def read(place: str, text: str) -> Saved:
         utc_text(saved.at)
         for fit in filter(None, (each.fit for each in saved.advice)):
             least, most = (*astuple(fit.service), fit.overhead), (fit.rows, fit.burst)
-            if min(least) < 0 or min(most) < 1 or max(least + most) > _LARGE:
+            if min(least) < 0 or min(most) < 1 or max(least + most) > 1e6:
                 raise ValueError(fit)
     except (ValueError, ArithmeticError, OSError) as error:
         fix = "name a file with the output of `tritonwatch advise --json`"
