@@ -412,6 +412,22 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     assert began - 60 == bridge.incident().since
 
 
+def test_a_page_that_fires_again_says_already_that_it_came_back(bridge: Bridge) -> None:
+    known = [SourceFacts(over="now within the target")]
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
+    bridge.fire(SLOW | {name: ERRORS[name] for name in ("alertname", "slo", "indicator")})
+    bridge.fire(ERRORS)
+    bridge.fire(ended=(ERRORS,))
+    enrich(bridge.clock())
+    bridge.clock.now += 61
+    bridge.fire(ERRORS)
+    known.append(SourceFacts(over="", again=bridge.clock() - 10))
+    enrich(bridge.clock())
+    enrich.close()
+
+    assert ["raised", "note", "raised"] == [kind for kind in bridge.kinds(1) if kind in ("raised", "note")]
+
+
 def test_a_dead_exporter_is_one_incident(bridge: Bridge) -> None:
     """It was a ticket about the server, and fifteen seconds later a page about its model."""
     ticket = {"alertname": "TritonExporterDown", "severity": "warning", "instance": "triton-0:9401"}

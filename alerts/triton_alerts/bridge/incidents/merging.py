@@ -376,7 +376,8 @@ def over_or_back(before: Incident, after: Incident, now: float) -> tuple[Inciden
     told_over = tuple(name for name in after.told_over if name != lead)
     after = after.model_copy(update={"told_over": told_over})
     if not urgent:
-        return after, (Event(at=now, kind="note", words=f"It fails again: {words}"),)
+        told = (before.raised_at or 0.0) >= facts.again  # its page fired again meanwhile
+        return after, () if told else (Event(at=now, kind="note", words=f"It fails again: {words}"),)
     again = _event("raised", [after.lead], now)
     by = before.acknowledged.by if before.acknowledged is not None else ""
     return after, (again.model_copy(update={"by": by, "words": words}),)
