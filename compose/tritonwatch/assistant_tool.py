@@ -25,15 +25,6 @@ STALE_SECONDS = 300.0
 """Older data do not show the present: `gate` returns `hold` from the same age on."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonAnswer:
-    """The document that `--json` writes (None: there is nothing to show), messages beside it, and the exit code."""
-
-    document: Any
-    messages: tuple[str, ...] = ()
-    code: int = 0
-
-
 class AskError(Exception):
     """A question that has no answer; the message is for the assistant."""
 
@@ -67,13 +58,14 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
     """Return the answer of a verb; `given` are the options with which the server was started. Raises AskError."""
     args = _parsed(tool, given, options)
     try:
-        answer: JsonAnswer = importlib.import_module(f"tritonwatch.commands.{tool.name}").answer(args)
-        if answer.document is None:
-            raise AskError("; ".join(answer.messages) or "nothing is known")
-        age = tool.age(args, answer.document)
+        # What its --json writes, and messages beside it.
+        document, messages = importlib.import_module(f"tritonwatch.commands.{tool.name}").answer(args)
+        if document is None:
+            raise AskError("; ".join(messages) or "nothing is known")
+        age = tool.age(args, document)
     except ProblemsError as error:
         raise AskError("; ".join(map(printable, map(str, error.problems)))) from error
-    limitations = [*answer.messages, *tool.limitations(answer.document)]
+    limitations = [*messages, *tool.limitations(document)]
     if age is None:
         limitations.append("the age of the data is not known")
     elif tool.about_now and age > STALE_SECONDS:
@@ -84,7 +76,7 @@ def ask(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str, An
         "data_age_seconds": age,
         "sure": not limitations,
         "doubts": limitations,
-        "answer": answer.document,
+        "answer": document,
     }
 
 

@@ -60,12 +60,7 @@ def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFil
         for own, option in every
         for section in ("", f"{own}.")
     }
-    return read_file(Path(named or found or FILE), known_keys(), renamed=renamed)
-
-
-def known_keys() -> set[str]:
-    """Return every key that a project file may have."""
-    return {option.key for model in _classes() for option in model.options().values()}
+    return read_file(Path(named or found or FILE), form.keys(), renamed=renamed)
 
 
 def _classes() -> tuple[type[OptionsModel], ...]:

@@ -257,6 +257,11 @@ def _generate(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _reload(parser: argparse.ArgumentParser) -> None:
+    declare(parser, project.Reloading)
+    parser.set_defaults(only=None, format="prometheus")  # of `generate`
+
+
 def _dashboards(parser: argparse.ArgumentParser) -> None:
     declare(parser, project.Dashboards)
     add = adder(parser.add_argument)
@@ -595,7 +600,7 @@ VERBS = {
     ),
     "reload": Usage(
         "generate rules and load them into a running Prometheus and Alertmanager; on any error, keep the old files",
-        lambda parser: declare(parser, project.Reloading),
+        _reload,
         "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
         "--alertmanager http://127.0.0.1:9093",
         {0: "the new files are loaded", 1: "failed; the old files stay loaded"},

@@ -26,6 +26,8 @@ COUNT = Display("locale", decimals=0, minimum=0)
 """A number of things, in full: 1,234, not 1 K."""
 FAULTS = Display("locale", decimals=0, thresholds=(Threshold("green"), Threshold("red", 1)))
 """Something of which there should be none."""
+WARNINGS = replace(FAULTS, thresholds=(Threshold("green"), Threshold("orange", 1)))
+"""The same, where it is not urgent."""
 BUDGET = Display(
     "percentunit",
     decimals=1,

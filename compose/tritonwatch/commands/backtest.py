@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.text import Text
@@ -47,7 +48,6 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import WARNS, Prometheus
 from tritonwatch import access, files, output
 from tritonwatch.arguments import text_of
-from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.objective_files import load
 from tritonwatch.status_table import Column, Fitted
 
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises ProblemsError."""
+def answer(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return what `--json` writes, and messages beside it. Raises ProblemsError."""
     report, warnings = _replayed(args)
-    return JsonAnswer(asdict(report), tuple(warnings))
+    return asdict(report), warnings
 
 
 def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:

@@ -20,7 +20,6 @@ from triton_slo.prometheus import WARNS
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import at_words, misspelt
-from tritonwatch.assistant_tool import JsonAnswer
 
 Outcome = Verdict | Literal["cannot tell"]
 EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
@@ -39,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     return EXIT[outcome]
 
 
-def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises ProblemsError."""
+def answer(args: argparse.Namespace) -> tuple[dict[str, object], list[str]]:
+    """Return what `--json` writes, and messages beside it. Raises ProblemsError."""
     outcome, judgements, messages = _judge(args)
-    return JsonAnswer(_verdict_json(outcome, judgements), tuple(messages), EXIT[outcome])
+    return _verdict_json(outcome, judgements), messages
 
 
 def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], list[str]]:

@@ -19,7 +19,7 @@ from triton_exporter.common.options import host_and_port, is_loopback
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo import autoscaling, yaml_text
 from triton_slo.alert_settings import Tuning
-from triton_slo.artifact import Artifact, Format, Options
+from triton_slo.artifact import Artifact, Options
 from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read
 from triton_slo.problem_words import count
@@ -29,29 +29,26 @@ from tritonwatch.project import EXPORTER_PORT, Target, target
 from tritonwatch.usage import PARTS
 
 
-def generated(
-    args: argparse.Namespace, form: Format, texts: Sequence[tuple[str, str]]
-) -> tuple[Artifact, ...]:
+def generated(args: argparse.Namespace, texts: Sequence[tuple[str, str]]) -> tuple[Artifact, ...]:
     """Return every file that is generated from these objectives. Raises ProblemsError with all mistakes."""
     # Imported here, because the arguments do not need grafanalib, which takes long to load.
     import triton_alerts.generate
     import triton_dashboards.generate
     import triton_slo.generate
 
-    keda = getattr(args, "format", "") == "keda"
-    if getattr(args, "only", None) == autoscaling.PART and not keda:
+    if args.only == autoscaling.PART and args.format != "keda":
         raise ProblemsError(Problem("--only autoscaling", "needs --format keda", "add it"))
-    check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
+    check_out(args.out, () if args.only else PARTS, args.objectives)
     reading = read(texts)
     settings = alert_settings(args.alerts)
     problems = (*reading.problems, *settings.problems)
     if problems:
         raise ProblemsError(*problems, Problem("", f"{count(len(problems), 'mistake')}, nothing written"))
-    models = _known_models(args) if getattr(args, "prometheus", None) else None
+    models = _known_models(args) if args.prometheus else None
     around = Surroundings(args.scrape_interval, models=models, now=time.time())
     for warning in (*findings(reading, around), *settings.findings(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
-    options = _options(args, form, settings.tuning)
+    options = _options(args, settings.tuning)
     targets = [
         {"targets": [each.exporter], "labels": {"instance": each.instance}}
         for each in map(target, args.target)
@@ -63,16 +60,15 @@ def generated(
         *of_alerts,
         *triton_dashboards.generate.artifacts(reading.objectives, options),
         *([Artifact("targets", "triton.yml", yaml_text.render(targets))] if targets else []),
-        *(autoscaling.artifacts(args.prometheus, args.selector) if keda else ()),
+        *(autoscaling.artifacts(args.prometheus, args.selector) if args.format == "keda" else ()),
     )
 
 
 def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None:
     """Raise ProblemsError if --out has receivers that would change because an option is not given this time."""
-    only = getattr(args, "only", None)
     [new] = [artifact for artifact in made if artifact.name == alertmanager.FILE]
-    path = args.out / new.name if only else args.out / new.part / new.name
-    if only not in (None, new.part) or not path.is_file():
+    path = args.out / new.name if args.only else args.out / new.part / new.name
+    if args.only not in (None, new.part) or not path.is_file():
         return
     wanted = alertmanager.receiver_options(new.text)
     lost = [
@@ -104,10 +100,10 @@ def by_path(made: Sequence[Artifact]) -> dict[str, str]:
     return {f"{artifact.part}/{artifact.name}": artifact.text for artifact in made}
 
 
-def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
+def _options(args: argparse.Namespace, tuning: Tuning) -> Options:
     return replace(
         rule_options(args),
-        format=form,
+        format="prometheus" if args.format in ("helm", "keda") else args.format,
         links=tuple(args.link),
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
@@ -127,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         print(_compose_override(_started(args.target)), end="")
         return 0
     texts = objective_texts(args.objectives)
-    made = generated(args, "prometheus" if args.format in ("helm", "keda") else args.format, texts)
+    made = generated(args, texts)
     if args.format == "helm":
         values = _helm_values(texts, made, _started(args.target))
         made = (values, *(artifact for artifact in made if artifact.part != "rules"))

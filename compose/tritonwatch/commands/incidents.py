@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 import time
+from typing import Any
 
 from triton_alerts.bridge import summaries
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.problem import Problem, ProblemsError
-from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import recorded_incidents
 
 
@@ -23,10 +23,10 @@ def run(args: argparse.Namespace) -> int:
     return function(args, recorded_incidents(args.data))
 
 
-def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return the list as `--json` writes it, an object for each incident. Raises ProblemsError."""
+def answer(args: argparse.Namespace) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Return what `--json` writes, as a list, and no messages. Raises ProblemsError."""
     chosen = _recent(args, recorded_incidents(args.data), time.time())
-    return JsonAnswer([summaries.as_json(record) for record in chosen])
+    return [summaries.as_json(record) for record in chosen], ()
 
 
 def _recent(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:

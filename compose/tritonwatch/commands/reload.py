@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alertmanager:
         alertmanager = Alertmanager(replace(reached, url=args.alertmanager))
     texts = objective_texts(args.objectives)
-    files = by_path(generated(args, "prometheus", texts))
+    files = by_path(generated(args, texts))
     accepting = check(files)
     for name in CHECKERS:
         print(f"{name}: {'the new files are valid' if name in accepting else 'not installed, check skipped'}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Any
 
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.report import documents
 from triton_slo.report.outcome import PeriodReport, recorded_report
 from tritonwatch import access, objective_files, output
-from tritonwatch.assistant_tool import JsonAnswer
 from tritonwatch.bridge_incidents import DATA_OPTION, bridge_of, incidents_of
 from tritonwatch.period_reports import (
     begun_period,
@@ -33,10 +33,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--format json` writes. Raises ProblemsError."""
+def answer(args: argparse.Namespace) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what `--format json` writes, and messages beside it. Raises ProblemsError."""
     report = _period_report(args)
-    return JsonAnswer(documents.document(report), report.warnings)
+    return documents.document(report), report.warnings
 
 
 def _period_report(args: argparse.Namespace) -> PeriodReport:

@@ -19,7 +19,6 @@ from triton_slo.prometheus import Remarks
 from triton_slo.status import read_status
 from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import misspelt
-from tritonwatch.assistant_tool import JsonAnswer
 
 _PIPE_WIDTH = 220
 """Width of a table that is not written to a terminal."""
@@ -62,11 +61,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if reading.not_loaded or failed else 0
 
 
-def answer(args: argparse.Namespace) -> JsonAnswer:
-    """Return what `--json` writes. Raises ProblemsError."""
+def answer(args: argparse.Namespace) -> tuple[dict[str, object] | None, tuple[str, ...]]:
+    """Return what `--json` writes, and messages beside it. Raises ProblemsError."""
     reading = _read_rows(args)
-    document = _document(reading, args) if reading.rows else None
-    return JsonAnswer(document, reading.messages, 1 if reading.not_loaded else 0)
+    return _document(reading, args) if reading.rows else None, reading.messages
 
 
 def _document(reading: _Reading, args: argparse.Namespace) -> dict[str, object]:

@@ -19,7 +19,6 @@ from triton_dashboards.values import (
     Stat,
     Style,
     Table,
-    Threshold,
     TimeSeries,
     fires,
 )
@@ -133,7 +132,7 @@ def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
             "Throttled by heat",
             "GPUs that are throttled now because of heat or of the power supply.",
             or_zero(slowed, f"max({gpus.chosen(gpu.INFO)})"),
-            replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
+            displays.WARNINGS.when_empty(_ABSENT),
             reads=gpu.THROTTLE_REASON,
         ),
     )

@@ -67,7 +67,6 @@ def _alert_panels() -> tuple[Panel, ...]:
         return or_zero(f"count({expr})", heartbeat)
 
     lost = displays.FAULTS.when_empty("No Watchdog")
-    tickets = replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1)))
     return (
         Stat(
             "Watchdog",
@@ -86,7 +85,7 @@ def _alert_panels() -> tuple[Panel, ...]:
                     "Tickets",
                     f"Alerts of severity warning that fire, without those that page. {_TIERS}",
                     shared.tickets(_CHOSEN),
-                    tickets,
+                    displays.WARNINGS.when_empty("No Watchdog"),
                 ),
                 (
                     "Unknown",

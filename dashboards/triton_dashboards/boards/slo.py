@@ -97,11 +97,7 @@ def _counts(groups: Objectives) -> tuple[Panel, ...]:
             "Burning now",
             "Number of budgets with a burn rate above 1.",
             or_zero(f"count({groups.burning()})", known),
-            replace(
-                displays.FAULTS,
-                no_value="No objective",
-                thresholds=(Threshold("green"), Threshold("orange", 1)),
-            ),
+            displays.WARNINGS.when_empty("No objective"),
             reads=READ["burning"],
         ),
         _current_number(

@@ -31,6 +31,7 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import models, own, probe, state
 from triton_exporter.common.problem import ProblemsError
 from triton_exporter.http.client import LIVE_PATH, LOGGING_PATH, Client, FetchError, Limits
+from triton_exporter.http.server import Server
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import fetch_setting
@@ -400,12 +401,12 @@ def test_the_web_page_does_without_the_client(
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
     examined: list[object] = []
-    monkeypatch.setattr("tritonwatch.commands.web.serve", lambda _args, triton: examined.append(triton) or 0)
+    monkeypatch.setattr("tritonwatch.commands.web.DoctorReader", lambda *given: examined.append(given))
+    monkeypatch.setattr(Server, "serve_until_signal", lambda _server: None)
+    words = ["--prometheus", "http://127.0.0.1:1", "--triton", "grpc://127.0.0.1:1", "--gpu", "none"]
 
-    assert 0 == main(
-        ["web", "--prometheus", "http://127.0.0.1:1", "--triton", "grpc://127.0.0.1:1", "--gpu", "none"]
-    )
-    assert [None] == examined
+    assert 0 == main(["web", "--listen", "127.0.0.1:0", *words])
+    assert [] == examined
     assert "no findings of the doctor without: pip install 'tritonwatch[exporter]'" in capsys.readouterr().err
 
 
