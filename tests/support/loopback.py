@@ -28,9 +28,9 @@ def _ports() -> Iterator[int]:
 
     One that was bound and given back to the kernel was at times another test's before its server took it.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
-    first, begin = 11_500 + 1_500 * worker, random.randrange(1_500)
-    return (first + (begin + step) % 1_500 for step in count())
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 15
+    first, begin = 11_500 + 1_000 * worker, random.randrange(1_000)
+    return (first + (begin + step) % 1_000 for step in count())
 
 
 _PORTS = _ports()
