@@ -20,8 +20,10 @@ from support.thorough import THOROUGH
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# jsonschema imports this for a check of formats that no test uses; its grammars take two seconds to load.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+# jsonschema imports these for checks of formats that no test uses; they take each worker a tenth of a second, the
+# grammars of the last one two.
+for _unused in ("isoduration", "rfc3986_validator", "rfc3987_syntax"):
+    sys.modules[_unused] = None  # type: ignore[assignment]
 
 # Tests parse megabytes of generated YAML: the loader in C is ten times faster than the one in Python.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

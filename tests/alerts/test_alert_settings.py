@@ -258,28 +258,28 @@ def test_every_tuned_rule_loads(binary: Path, tmp_path: Path) -> None:
     assert 0 == checked.returncode, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("alert", EVERY_THRESHOLD, ids=lambda alert: alert.name)
-def test_a_threshold_is_in_the_expression_and_has_its_reason(alert: Any) -> None:
+def test_a_threshold_is_in_the_expression_and_has_its_reason() -> None:
     """A tuned value stands wherever the expression has `$threshold`, and nowhere by default."""
-    value = {"share": "42%", "seconds": "4242ms", "age": "42h", "number": 4242}[alert.threshold.unit]
-    written = {"share": "0.42", "seconds": "4.242", "age": "151200", "number": "4242"}[alert.threshold.unit]
-    [before] = rules(Options(), alert.name)
-    [after] = rules(tuned(**{alert.name: {"threshold": value}}), alert.name)
+    values = {"share": "42%", "seconds": "4242ms", "age": "42h", "number": 4242}
+    as_written = {"share": "0.42", "seconds": "4.242", "age": "151200", "number": "4242"}
+    for alert in EVERY_THRESHOLD:
+        value, written = values[alert.threshold.unit], as_written[alert.threshold.unit]
+        [before] = rules(Options(), alert.name)
+        [after] = rules(tuned(**{alert.name: {"threshold": value}}), alert.name)
 
-    assert written not in before["expr"]
-    used = after["expr"].count(written) + after["expr"].count(f"[{value}]")
-    assert (alert.expr + alert.until).count("$threshold") == used
-    assert "$" not in before["expr"].replace('"$1"', "")
-    assert alert.threshold.why.endswith(".")
+        assert written not in before["expr"], alert.name
+        used = after["expr"].count(written) + after["expr"].count(f"[{value}]")
+        assert (alert.expr + alert.until).count("$threshold") == used, alert.name
+        assert "$" not in before["expr"].replace('"$1"', ""), alert.name
+        assert alert.threshold.why.endswith("."), alert.name
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_texts_have_no_placeholder_left(alert: Any) -> None:
+def test_texts_have_no_placeholder_left() -> None:
     """`$threshold` and `$for` are for us; Prometheus would refuse them."""
-    for rule in rules(
-        tuned() if alert.name == "Watchdog" else tuned(**{alert.name: {"for": "77m"}}), alert.name
-    ):
-        assert [] == re.findall(r"\$(?:threshold|for)\b", str(rule))
+    for alert in ALERTS:
+        options = tuned() if alert.name == "Watchdog" else tuned(**{alert.name: {"for": "77m"}})
+        for rule in rules(options, alert.name):
+            assert [] == re.findall(r"\$(?:threshold|for)\b", str(rule)), alert.name
 
 
 def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
