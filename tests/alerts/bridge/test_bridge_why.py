@@ -451,7 +451,7 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
 
     assert re.search(
-        "1[34][0-9.]* requests/s have come since [^ ]+ UTC, instances answer at most 12.2/s", shown.text
+        "1[34][0-9.]* requests/s have come since [^ ]+ UTC, its instances answer at most 12.2/s", shown.text
     )
     assert "" == none.cause
 
