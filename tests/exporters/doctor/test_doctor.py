@@ -475,9 +475,9 @@ def test_a_delay_without_larger_batches_is_reported() -> None:
     title = "A queue delay gains nothing"
 
     assert title in batching_findings(config, {1: 95, 2: 5})
-    assert title not in batching_findings(config, {1: 20, 2: 80}, infer_ns=6_000_000)
-    assert title in batching_findings(config, {1: 20, 2: 80}, infer_ns=4_000_000)
-    assert title not in batching_findings(config, {2: 100}, infer_ns=4_000_000)
+    assert title not in batching_findings(config, {1: 20, 2: 80}, infer_ns=300_000_000)
+    assert title in batching_findings(config, {1: 20, 2: 80}, infer_ns=200_000_000)
+    assert title not in batching_findings(config, {2: 100}, infer_ns=200_000_000)
     assert title not in batching_findings(config, {1: 10})
     assert title not in batching_findings(ModelConfig("m", max_batch_size=8, dynamic_batching=True), {1: 100})
 
