@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from triton_alerts.bridge.settings import BridgeSettings, SlackSettings
-from triton_dashboards.delivery import FOLDER_TITLE
 from triton_exporter.app.settings import DoctorSettings, Settings, TritonAccess
 from triton_exporter.common import options
 from triton_exporter.common.duration import DAY, duration_between, parse_seconds
@@ -263,6 +261,8 @@ def _reload(parser: argparse.ArgumentParser) -> None:
 
 
 def _dashboards(parser: argparse.ArgumentParser) -> None:
+    from triton_dashboards.delivery import FOLDER_TITLE  # it loads the YAML parser
+
     declare(parser, project.Dashboards)
     add = adder(parser.add_argument)
     add(
@@ -448,6 +448,8 @@ def _backtest(parser: argparse.ArgumentParser) -> None:
 
 
 def _bridge(parser: argparse.ArgumentParser) -> None:
+    from triton_alerts.bridge.settings import BridgeSettings, SlackSettings  # they load the library of TLS
+
     declare(parser, BridgeSettings)
     project.declare_project(parser)
     test = parser.add_subparsers(dest="subcommand", metavar="test").add_parser(
