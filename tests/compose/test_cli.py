@@ -14,19 +14,6 @@ from tritonwatch.cli import main
 from tritonwatch.usage import VERBS
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Help names the verb's usage and gives an example that starts as a user would type it."""
-    assert 0 == main([verb, "--help"])
-    text = capsys.readouterr().out
-    assert f"usage: tritonwatch {verb}" in text
-    assert "example: tritonwatch " in text
-    if "that tritonwatch ships" in " ".join(text.split()):
-        assert "(default: those of the project file, else those that tritonwatch ships)" in " ".join(
-            text.split()
-        )
-
-
 def test_help_loads_nothing_that_only_the_work_of_a_verb_needs() -> None:
     """These take longer to load than everything that help needs; the sidecar image has only some of them."""
     program = """\
