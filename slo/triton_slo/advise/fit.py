@@ -130,7 +130,8 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
         return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
 
     for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
-        levels = [0.0, *accumulate(sums.waiting for sums in run)]
+        # What a queue with a limit rejects would otherwise wait.
+        levels = [0.0, *accumulate(sums.waiting + sums.failures * (configuration.limit > 0) for sums in run)]
         peak = levels.index(max(levels))
         first = max((k for k in range(peak) if levels[k] <= levels[peak] / 10), default=0)
         rise, grown, last = total(run[first:peak]), levels[peak] - levels[first], run[-1]

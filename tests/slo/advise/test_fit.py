@@ -159,6 +159,20 @@ def test_an_overload_that_has_just_begun_never_holds(
         assert advice.changes[0].what == {"instances": 2}
 
 
+def test_what_a_full_queue_rejects_came_too() -> None:
+    """Of 60 requests/s, 28 are answered; the queue holds twelve, and grows no more."""
+    limited = replace(BATCHING, max_batch_size=4, limit=12)
+    calm = [step for step in Made(varying(0.1, 0.01), batch=4).steps(poisson(12, 900)) if step.at <= 885]
+    counts = (105, 420, 420, 480, 0)
+    spent = (180, 240, 59, 14.9, 1680)
+    steps = [*calm, *(Step("a", 885 + 15.0 * k, 15, *counts, *spent) for k in range(1, 5))]
+    [advice] = advise(Measured("m", "1", limited, tuple(steps)), [replace(LATE, target=0.95)])
+
+    assert advice.overload is not None
+    assert advice.overload.lasts
+    assert (60, 28) == (advice.overload.rate, advice.overload.capacity)
+
+
 def test_clients_that_wait_are_no_overload() -> None:
     """Two hundred of them keep an instance busy all the time; the queue has grown to their number, and grows no more."""
     assert "paced_clients" == refusal(Made(varying(0.02)).closed_loop(200, 2))
