@@ -415,7 +415,9 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         beside = ask(back.model_copy(update=of_another))
         of_then = Evidence(at=now - 60, over="", again=now - 660)
         end = ask(ended.model_copy(update={"evidence": of_then}))
-        told = of_then.model_copy(update={"over": "now within the target", "title": "embed: 9 of 99"})
+        told = of_then.model_copy(
+            update={"over": "now within the target", "title": "embed: 9 of 99", "counted_until": now - 120}
+        )
         whole = {"evidence": told, "earliest": now - 1500, "closed_at": now}
         total = ask(ended.model_copy(update=whole))
         unseen = ask(silent.model_copy(update={"evidence": over}))
@@ -435,7 +437,8 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert re.fullmatch(
         f"embed: (228|240) of [0-9,]+ requests failed, {DAY}{began} to {DAY}[0-9:]+ UTC", end.title or ""
     )
-    assert re.match("embed: 4[5-8][0-9] of ", total.title or "")
+    until = f"{datetime.fromtimestamp(now - 120, UTC):%H:%M}"
+    assert re.fullmatch(f"embed: 4[5-8][0-9] of .* to {DAY}{until} UTC", total.title or "")
 
 
 def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:

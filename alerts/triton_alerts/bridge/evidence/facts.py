@@ -378,6 +378,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     idle = bool(counted) and not total and age >= _NOW_SECONDS
     title: str | None = None
     again: float | None = None
+    until: float | None = None
     over: str | None = "" if idle else None
     thing = member.labels.get("model") or member.labels.get(names.SLO)
     limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO)
@@ -411,7 +412,8 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
         return SourceFacts(over=over)  # the rest stays as it was when that was first seen
     if recorded is not None and counted and (over or idle or not incident.open):
         words = indicator.failed_words.format(limit)
-        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, recorded.at - seconds)
+        until = recorded.at - seconds
+        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, until)
         title += _IDLE if idle and incident.open else ""
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
@@ -427,7 +429,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     split = [(cause, share) for cause, share in named if share >= 0.01]
     if not split:
-        return SourceFacts(facts=tuple(facts), title=title, over=over, again=again)
+        return SourceFacts(facts=tuple(facts), title=title, over=over, again=again, counted_until=until)
     parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
@@ -438,6 +440,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
         title=title,
         over=over,
         again=again,
+        counted_until=until,
     )
 
 
@@ -455,6 +458,8 @@ def _past_title(
     stays = incident.open or not before.again  # at the end, the total
     if title and stays and (before.over or title.endswith(_IDLE)):
         return title.removesuffix(_IDLE)
+    if before.over and before.counted_until:
+        until = before.counted_until
     start = ((before.again if incident.open else None) or incident.since) // 60 * 60
     end = max(until, start + 60) // 1
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
