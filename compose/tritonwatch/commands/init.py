@@ -31,7 +31,7 @@ _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
 _MAX_POLLS = 100
 _MICROSECONDS = 1e6
-_Sums = dict[str, dict[str, float]]
+_Sums = defaultdict[str, defaultdict[str, float]]
 """What all Tritons counted since their start, by metric and model."""
 
 PROJECT = """\

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -168,17 +167,10 @@ _PROMETHEUS = frozenset({"prometheus", "cortex", "mimir", "thanos", "victoriamet
 _LEFT_OUT = "the SLO is left out"
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedIndicator:
-    """Fields of a custom indicator, and what to group it by."""
-
-    entry: Entry
-    queries: dict[str, str]
-    group_by: tuple[str, ...]
-
-
-def indicator_of(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator | None:
-    """Return the indicator of one objective of an SLO, or None where it is left out (and reported)."""
+def indicator_of(
+    goal: Entry, spec: Entry, library: Library, ledger: Ledger
+) -> tuple[dict[str, Any], Entry] | None:
+    """Return the indicator and grouping of one objective, and where they are from; None where it is left out (and reported)."""
     sli = _indicator_spec(goal, spec, library)
     method = spec.need("budgetingMethod")
     ratio, threshold = sli.get("ratioMetric"), sli.get("thresholdMetric")
@@ -194,7 +186,7 @@ def indicator_of(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> 
             )
         if (operator := goal.get("op")) is not None:
             ledger.noted(operator, f"a ratio is compared with its target alone, not by {operator.text()!r}")
-        return _from_ratio(ratio, library, ledger)
+        return _from_ratio(ratio, library, ledger), ratio
     except queries.QueryError as error:
         ledger.lost(threshold or ratio or sli, str(error), _LEFT_OUT)
         return None
@@ -234,7 +226,7 @@ def _metric_query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
     return query
 
 
-def _from_ratio(ratio: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator:
+def _from_ratio(ratio: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
     counts = ratio.get("counter")
     if ratio.get("raw") is not None:
         raise queries.QueryError("rules count events, and a ratio has none")
@@ -248,8 +240,8 @@ def _from_ratio(ratio: Entry, library: Library, ledger: Ledger) -> ConvertedIndi
         raise EntryError(ratio, "a ratio needs total, and good or bad, or raw alone")
     every = queries.counter(total)
     failed = queries.counter(bad) if bad is not None else queries.failures(good or "", total)
-    group_by = queries.one_grouping(failed, every)
-    return ConvertedIndicator(ratio, {"error": failed.text, "total": every.text}, group_by)
+    indicator = {"kind": "custom", "error": failed.text, "total": every.text}
+    return {"group_by": queries.one_grouping(failed, every), "indicator": indicator}
 
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
@@ -291,14 +283,9 @@ def _objectives_of(
         ledger.dropped(goal, "compositeWeight", "parts of a composite are not added up", alone)
         if not name or indicator is None:
             continue
-        data: dict[str, Any] = {
-            "name": name,
-            **shared,
-            "target": target,
-            "group_by": indicator.group_by,
-            "indicator": {"kind": "custom", **indicator.queries},
-        }
-        made = parts.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
+        fields, source = indicator
+        data = {"name": name, **shared, "target": target, **fields}
+        made = parts.objective(ledger, goal, data, {"target": where, "indicator": source})
         if made is not None:
             objectives.append(made)
     if not objectives:
