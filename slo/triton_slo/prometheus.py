@@ -188,7 +188,7 @@ class Prometheus:
         first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
         step = f"{step_seconds:g}"
         series = self._ask(lambda: _series_of(self._connect.custom_query_range(query, first, last, step)))
-        if all(math.isfinite(value) for each in series for value in each.values):
+        if all(all(map(math.isfinite, each.values)) for each in series):
             return series
         self._left_out(query)
         return tuple(filter(None, map(_finite, series)))

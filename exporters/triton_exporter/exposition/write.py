@@ -88,19 +88,21 @@ def written(samples: Iterable[Sample]) -> bytes:
     return "".join(lines).encode("utf-8", "replace")
 
 
-class CachedSamples(list[Sample]):
-    """Samples whose text is rendered once, so that none is added later; TextSamples (see `family`)."""
+class CachedSamples:
+    """Samples without exemplars of which only the text is kept: TextSamples (see `family`)."""
 
-    _text = b""
+    has_exemplars = False
 
-    @property
-    def has_exemplars(self) -> bool:
-        """True if any sample has an exemplar."""
-        return any(sample.exemplar is not None for sample in self)
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._text = written(samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for line in self._text.decode().split("\n")[:-1]:
+            series, _, value = line.rpartition(" ")
+            yield Sample(series, float(value))
 
     def pieces(self) -> Iterable[bytes]:
         """Return all of them in the text format."""
-        self._text = self._text or written(self)
         return (self._text,)
 
 
