@@ -181,11 +181,15 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     _refuse_shared_device(kept, service)
     over = overloads(steps, configuration)
     moments = _moments(steps)
-    recent = total(moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :])
-    grows = moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5
-    if grows and not (over and over[-1].lasts):
+    last = moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :]
+    recent, lasts = total(last), bool(over) and over[-1].lasts
+    if not lasts and moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5:
         text = f"{recent.came:.0f} requests came in the last minute, {recent.requests:.0f} were answered"
         raise UnfitError("load_changed", f"the load changed: {text}; ask again in a minute")
+    wait = max(sums.queue_seconds / sums.seconds for sums in last)
+    if setting.limit and wait > setting.limit / 2 and not lasts:
+        text = f"{wait:.0f} of at most {setting.limit} requests wait, and Triton does not count all that it rejects"
+        raise UnfitError("queue_limit", f"the queue is full: {text}, so that it is not known how many come")
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
