@@ -86,7 +86,16 @@ def simulate(
             outcome.times.append(start - at + took)
         return start + took
 
-    if setting.delay and not setting.limit and setting.max_batch > 1:
+    if setting.max_batch == 1 and not setting.limit:  # what `_play` does, in half the time
+        mean, ends = service.seconds(1), [0.0] * setting.instances
+        for at in arrivals:
+            if at < inf:
+                start, took = max(ends[0], at), mean * next(draw)
+                heapreplace(ends, start + took)
+                outcome.waits.append(start - at)
+                outcome.times.append(start - at + took)
+        outcome.executions = len(outcome.waits)
+    elif setting.delay and not setting.limit:
         _play_groups(setting, arrivals, execute)
     else:
         outcome.refused = _play(setting, arrivals, execute, random.Random(seed + 2))  # noqa: S311 # the same
