@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import pytest
 
 from slo.advise.made import BATCHING, Made, paced, poisson, varying
 from slo.advise.workload import plan
+from support.thorough import THOROUGH
 from triton_slo.advise import report
 from triton_slo.advise.advice import Advice, advise
 from triton_slo.advise.fit import Fit, fit
@@ -34,9 +36,9 @@ def refusal(steps: list[Step], configuration: Configuration = ALONE) -> str:
 
 
 def test_the_variation_of_a_few_minutes_is_not_taken_away() -> None:
-    """Four minutes of 40 seeds: neighbouring steps differ by chance, which proves no reading that cut off."""
+    """Four minutes of some seeds: neighbouring steps differ by chance, which proves no reading that cut off."""
     found = []
-    for seed in range(40):
+    for seed in range(40 if THOROUGH else 15):
         steps = Made(varying(0.08, cv2=0.51, seed=100 + seed)).steps(poisson(4, 240, seed=seed))
         found.append(fit(steps, ALONE, 0.9, 1).service.cv2)
 
@@ -76,7 +78,7 @@ def test_bursts_are_fitted_to_the_wait() -> None:
     assert abs(found.z) < 3
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 5 if THOROUGH else 3))
 def test_bursts_show_in_six_minutes(seed: int) -> None:
     """Three at a time to four instances, which wait little; and two at a time to a batcher, which fill batches."""
     threes = Made(varying(0.025), instances=4).steps(poisson(40, 360, burst=3, seed=seed))
@@ -106,6 +108,7 @@ def test_clients_that_wait_for_answers_are_no_rate(clients: int) -> None:
 LATE = Promise("answers", "latency", 0.99, 0.5)
 
 
+@cache
 def overloaded(until: float) -> Advice:
     """Advice on an instance that takes 82 ms: of 3 requests/s, and of 14 from 900 s to 1,110 s."""
     times = [*poisson(3, 900), *(900 + at for at in poisson(14, 210)), *(1110 + at for at in poisson(3, 690))]
@@ -114,9 +117,7 @@ def overloaded(until: float) -> Advice:
     return advice
 
 
-@pytest.mark.parametrize(
-    ("until", "lasts"), [(1020, True), (1110, True), (1140, False), (1200, False), (1800, False)]
-)
+@pytest.mark.parametrize(("until", "lasts"), [(1110, True), (1140, False), (1800, False)])
 def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> None:
     """During it and after it: what came, what is answered, since when; and the break rate of before, not UNKNOWN."""
     before, advice = overloaded(900), overloaded(until)
@@ -240,7 +241,7 @@ def test_a_shared_device_is_refused() -> None:
 
 
 def refusal_or_none(steps: list[Step]) -> str:
-    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [PROMISE])
+    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [PROMISE], changes=False)
     return advice.unknown
 
 
@@ -248,7 +249,7 @@ def test_a_second_instance_on_a_gpu_is_a_range() -> None:
     """Refusal 5: from no gain at all to that of a GPU with room; never a number in between."""
     gpu = replace(ALONE, kind="gpu")
     steps = tuple(Made(varying(0.02)).steps(poisson(30)))
-    [advice] = advise(Measured("m", "1", gpu, steps), [PROMISE], {"instances": 2})
+    [advice] = advise(Measured("m", "1", gpu, steps), [PROMISE], {"instances": 2}, changes=False)
 
     assert advice.asked is not None
     assert advice.breaks is not None
@@ -263,7 +264,7 @@ def test_a_second_instance_on_a_gpu_is_a_range() -> None:
 def test_batches_that_were_never_seen_have_limits_only() -> None:
     """Refusal 6: with batches of one, how long eight take lies between one and eight times as long."""
     steps = tuple(Made(varying(0.02)).steps(poisson(2), others=None))
-    [advice] = advise(Measured("m", "1", BATCHING, steps), [PROMISE])
+    [advice] = advise(Measured("m", "1", BATCHING, steps), [PROMISE], changes=False)
 
     assert "batches_unseen" == advice.unknown
     assert advice.breaks is not None
@@ -271,7 +272,7 @@ def test_batches_that_were_never_seen_have_limits_only() -> None:
     assert advice.breaks.least is not None
     assert advice.breaks.most is not None
     assert advice.breaks.least < 50 < 300 < advice.breaks.most
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], {"batching": 1})
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], {"batching": 1}, changes=False)
     assert "" == advice.unknown
     assert advice.asked is not None
     assert advice.asked.breaks.estimate is None
@@ -324,7 +325,8 @@ def test_an_upper_limit_is_not_below_traffic_that_is_served_well() -> None:
     made = Made(lambda *_: 0.05 if chance.random() < 0.005 else 0.001)
     steps = tuple(made.steps(poisson(15)))
     for good in (None, 0.993):
-        [advice] = advise(Measured("m", "1", ALONE, steps), [Promise("fast", "latency", 0.99, 0.015, good)])
+        promise = Promise("fast", "latency", 0.99, 0.015, good)
+        [advice] = advise(Measured("m", "1", ALONE, steps), [promise], changes=False)
 
         assert "unseen_tail" == advice.unknown
         assert advice.breaks is not None
@@ -365,8 +367,9 @@ def test_equal_servers_break_at_the_sum() -> None:
         for seed, server in ((1, "a"), (2, "b"))
         for step in Made(varying(0.02)).steps(poisson(15, seed=seed), server=server)
     ]
-    [two] = advise(Measured("m", "1", ALONE, tuple(both)), [PROMISE])
-    [one] = advise(Measured("m", "1", ALONE, tuple(step for step in both if step.server == "a")), [PROMISE])
+    alone = tuple(step for step in both if step.server == "a")
+    [two] = advise(Measured("m", "1", ALONE, tuple(both)), [PROMISE], changes=False)
+    [one] = advise(Measured("m", "1", ALONE, alone), [PROMISE], changes=False)
 
     assert two.fit is not None
     assert 2 == two.fit.servers
@@ -415,7 +418,7 @@ def test_a_change_that_does_nothing_or_stalls_is_called_so(
 ) -> None:
     """Without a batcher its settings have no effect; a limit of batches of one stalls."""
     steps = tuple(Made(varying(0.02)).steps(poisson(15)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], changed)
+    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], changed, changes=False)
 
     assert advice.asked is not None
     assert note in advice.asked.note
@@ -441,7 +444,8 @@ def test_a_share_of_good_requests_that_contradicts_the_prediction_is_refused(
     """Nearly all in time above the rate at which the objective should break, or many late far below it."""
     steps = tuple(Made(varying(0.02)).steps(poisson(rate)))
     told = [
-        advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=each)])[0] for each in (good, None)
+        advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=each)], changes=False)[0]
+        for each in (good, None)
     ]
 
     assert ["tail_differs", ""] == [each.unknown for each in told]
