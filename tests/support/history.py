@@ -46,7 +46,8 @@ def backfilled(text: str | Path, data: Path) -> Path:
     file = data.with_name("history.om") if isinstance(text, str) else text
     if isinstance(text, str):
         file.write_text(text, encoding="utf-8")
-    with tempfile.TemporaryDirectory() as made:  # promtool allocates 128 MiB: a quarter of a second in /dev/shm
+    # Promtool allocates 128 MiB, which takes a quarter of a second in /dev/shm.
+    with tempfile.TemporaryDirectory() as made:
         _create_blocks("--max-block-duration=2400h", "openmetrics", file, made)
         for block in Path(made).iterdir():
             shutil.move(block, data)
