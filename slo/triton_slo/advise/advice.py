@@ -49,12 +49,17 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another configuration (or number of servers), and at how many requests a second the objective breaks with it."""
+    """Another configuration (or number of servers), and at how many requests a second the objective breaks with it.
+
+    The wait (seconds) and the share of refused requests are those at the traffic of now; None where there is no estimate.
+    """
 
     name: str
     what: Mapping[str, float]
     breaks: Range
     note: str
+    wait_p99: float | None = None
+    refused: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +274,13 @@ class Play:
         name = ", ".join(
             f"{name}={shown(name, to)} (now {shown(name, was[name])})" for name, to in what.items()
         )
-        return Change(name, what, breaks, note)
+        if breaks.estimate is None:
+            return Change(name, what, breaks, note)
+        now_then = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
+        wait = sorted(now_then.waits)[int(0.99 * len(now_then.waits))]
+        return Change(
+            name, what, breaks, note, wait, now_then.refused / (now_then.refused + len(now_then.waits))
+        )
 
     def _breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""

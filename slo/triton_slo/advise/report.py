@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import groupby, islice
 from typing import ClassVar
@@ -15,7 +15,7 @@ from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import Advice, Change, Range, apply
 from triton_slo.advise.fit import LARGE_Z, Fit, Overload, play
-from triton_slo.advise.measured import Configuration, Measured, total
+from triton_slo.advise.measured import Measured, total
 from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
@@ -32,7 +32,7 @@ def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
         whole = {**asdict(each), "holds": each.promise.holds, "needs_change": each.needs_change}
         whole["headroom"] = None if each.headroom is None else asdict(each.headroom)
         for change, fields in zip(each.changes, whole["changes"], strict=True):
-            fields["config_pbtxt"] = fragment(each.configuration, change.what)
+            fields["config_pbtxt"] = fragment(each, change)
         written.append(whole)
     return {"at": at, "advice": written}
 
@@ -77,7 +77,7 @@ def text(advice: Advice) -> str:
         lines += row("advice", "None of the changes that can be predicted helps.")
     for number, change in enumerate(advice.changes, 1):
         lines += row(f"change {number}", _change(change))
-    snippets = filter(None, (fragment(advice.configuration, change.what) for change in advice.changes))
+    snippets = filter(None, (fragment(advice, change) for change in advice.changes))
     return "\n".join([*lines, *(f"\n{snippet}" for snippet in islice(snippets, 1))])
 
 
@@ -128,12 +128,17 @@ def _assumes(fit: Fit) -> str:
 
 
 def _change(change: Change) -> str:
-    return f"{change.name}: breaks {_at(change.breaks)}" + (f"; {change.note}" if change.note else "")
+    parts = [f"{change.name}: breaks {_at(change.breaks)}"]
+    if change.wait_p99 is not None:
+        parts.append(f"99 % of today's requests would wait at most {measured_text(change.wait_p99)}")
+    if change.refused:
+        parts.append(f"{change.refused:.1%} would be refused")
+    return "; ".join([*parts, *filter(None, (change.note,))])
 
 
-def fragment(now: Configuration | None, what: Mapping[str, float]) -> str:
-    """Return what to write into config.pbtxt for a change; empty where it is no configuration."""
-    lines = []
+def fragment(advice: Advice, change: Change) -> str:
+    """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
+    now, what, lines = advice.configuration, change.what, list[str]()
     if now and "instances" in what:
         lines.append(
             f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {what['instances'] / now.gpus:.0f} }}]"
@@ -147,7 +152,10 @@ def fragment(now: Configuration | None, what: Mapping[str, float]) -> str:
         lines.append(
             f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
         )
-    return "\n".join(lines)
+    without = f"; without, {_at(advice.breaks)}" if advice.breaks else ""
+    predicted = f"tritonwatch advise: {advice.promise.slo} breaks {_at(change.breaks)}{without}"
+    comment = [f"# {line}" for line in textwrap.wrap(predicted, _WIDTH - 2)] if lines else []
+    return "\n".join([*comment, *lines])
 
 
 @dataclass(frozen=True, slots=True)

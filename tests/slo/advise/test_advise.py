@@ -49,6 +49,8 @@ def test_advice_is_kept_and_compared_with_what_came(
     text = capsys.readouterr().out
     assert "past      the objective was broken: about 98.00% (estimated) did in" in text
     assert "change 1  instances=2 (now 1): breaks at about " in text
+    assert "99 % of today's requests would wait at most " in " ".join(text.split())
+    assert "\n# tritonwatch advise: waits breaks at about " in text
     assert "\ninstance_group [{ kind: KIND_CPU count: 2 }]\n" in text
     assert max(map(len, text.splitlines())) <= 80
 
