@@ -224,7 +224,7 @@ def _burn() -> Incident:
     )
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30d"),
-        ("Burn rate", "22x the allowed rate"),
+        ("Burn rate", "22x the allowed rate, over 5 min"),
         ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
         (SPLIT, "queue 81%, executing the model 17%, preparing inputs 1%"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),

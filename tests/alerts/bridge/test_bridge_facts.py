@@ -46,7 +46,7 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
     known = from_prometheus(Recorded(Access("http://unused")))(incident)
     facts = dict(known.facts)
 
-    assert "0.61x the allowed rate" == facts["Burn rate"]
+    assert "0.61x the allowed rate, over 5 min" == facts["Burn rate"]
     assert "61.0%" == facts["Budget left"]
     assert "61 % of requests within 610 ms over 0.61d" == facts["Objective"]
     assert ("queue 61%", "queue") == (facts["Causes"], known.largest_cause)

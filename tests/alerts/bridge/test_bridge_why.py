@@ -289,7 +289,7 @@ def test_a_title_says_that_its_share_is_an_estimate(tmp_path: Path) -> None:
         "ranker: about 20 % of requests take over 200 ms (estimated from 2,400 in 5 min), target 1 %"
         == known.title
     )
-    assert "20x the allowed rate" == dict(known.facts)["Burn rate"]
+    assert "20x the allowed rate, over 5 min" == dict(known.facts)["Burn rate"]
 
 
 def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_burn_budget_and_cause_are_read_from_recorded_series(tmp_path: Path) -> 
         known = from_prometheus(Prometheus(Access(url)))(incident)
 
     facts = dict(known.facts)
-    assert "5x the allowed rate" == facts["Burn rate"]
+    assert "5x the allowed rate, over 5 min" == facts["Burn rate"]
     assert re.fullmatch(r"not known yet: [0-9hms ]+ of data, of 30d", facts["Budget left"])
     assert "ranker: 5 % of requests fail (120 of 2,400 in 5 min), target 1 %" == known.title
     assert "99 % of requests without an error over 30d" == facts["Objective"]

@@ -387,12 +387,12 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     if burn is not None:
         if total and target is not None:  # of one moment: what was recorded may be of another
             burn = failed / total / error_budget(target)
-        words = f"{digits(burn)}x the allowed rate"
+        time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+        words = f"{digits(burn)}x the allowed rate, over {time}"
         if total and target is not None:
             share = failed / total
             if share > error_budget(target):
                 counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
-                time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
                 over = ""
                 # Another alert may have led in between.
                 if (
