@@ -33,6 +33,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signa
     assert [] == left_behind(folder)
 
 
+@pytest.mark.thorough
 def test_a_dead_triton_is_named(tmp_path: Path) -> None:
     """With --once, a Triton that is killed fails the demo at once, naming the missing steps."""
     folder = tmp_path / "demo"

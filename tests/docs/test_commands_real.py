@@ -17,7 +17,7 @@ from docs.recipe_servers import RecipeServers
 from support.loopback import free_ports
 from tritonwatch.cli import main
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.thorough]  # those of the start page have a test of their own
 NOT_RUN = {
     "docs/slo-live.md: tritonwatch backtest": "wants a history, which test_policy_run.py has",
     "docs/slo-live.md: tritonwatch report": "wants a month of history, which test_report.py has",

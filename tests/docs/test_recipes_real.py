@@ -11,7 +11,7 @@ import pytest
 from docs.recipe_servers import RECIPES, SETUP, RecipeServers
 from docs.recipes import Block, missing, write_files
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.thorough]
 RUN = [
     name
     for name, blocks in RECIPES.items()
@@ -21,8 +21,6 @@ ACTS = re.compile(r"-X POST|(load|sweep)\.py|sed -i|silence add|\brm |\bcp |relo
 """What changes something is done once."""
 PATIENCE_SECONDS = 240.0
 """A gate with a margin of 1 % wants 300 requests of each version; a busy machine answers 40 a second."""
-THOROUGH = {"How large should batches be, and how long may they wait?", "Do I need more instances?"}
-"""Recipes about Triton's own settings; the second uses the model of the first."""
 
 
 def _follow(servers: RecipeServers, blocks: tuple[Block, ...]) -> None:
@@ -59,10 +57,7 @@ def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds:
             servers.shell(traffic + "\nwait")
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ()) for name in RUN],
-)
+@pytest.mark.parametrize("recipe", RUN)
 def test_a_recipe_prints_what_its_page_shows(servers: RecipeServers, recipe: str) -> None:
     """Anyone who follows the page sees what it promises. The recipes of a page build on one another."""
     _follow(servers, RECIPES[recipe])

@@ -190,6 +190,7 @@ def test_a_restart_loses_no_request(server: TritonServer, tmp_path: Path) -> Non
     assert seconds_of_triton(server) - before == pytest.approx(scraper.increase[SUM])
 
 
+@pytest.mark.thorough
 def test_alerts_of_a_model_that_is_down_are_neither_late_nor_resolved(
     server: TritonServer, tmp_path: Path
 ) -> None:
