@@ -441,6 +441,44 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert re.fullmatch(f"embed: 4[5-8][0-9] of .* to {DAY}{until} UTC", total.title or "")
 
 
+def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path) -> None:
+    """It was said to have begun when its alert did, 50 s late, and to be back before it was."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    labels = {"slo": "errors", "indicator": "errors", "model": "ranker", "version": "1"}
+
+    def failing(at: float) -> float:
+        return 0.8 if -660 <= at - now < -300 or -60 <= at - now else 0.0
+
+    series = recorded_group(
+        group_labels("errors", "ranker"),
+        times,
+        target=0.99,
+        since=times[0],
+        events=(failing, 8.0),
+        burn=5.0,
+    )
+    incident = about(now, **labels, alertname=Errors.burn_alert, severity="critical")
+    over = Evidence(at=now - 120, over="now within the target")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident.model_copy(update={"evidence": over}))
+
+    assert now - 660 - STEP <= (known.began or 0.0) <= now - 660 + STEP
+    assert now - 60 - STEP <= (known.again or 0.0) <= now - 60 + STEP
+
+
+def test_a_server_that_dies_for_the_first_time_is_not_down_again(
+    dead_server: tuple[Prometheus, float],
+) -> None:
+    """Its first message said "since 01:12, again since 01:12"."""
+    prometheus, now = dead_server
+
+    known = serving(prometheus)(about(now, alertname="TritonServerDown", severity="warning", instance="a"))
+
+    assert "a does not answer since" in (known.title or "")
+    assert known.again is None
+
+
 def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     """An instance that takes 82 ms, 3 requests/s, and 14 in the last five minutes: advise says it, the page did not."""
     now = time.time() // STEP * STEP

@@ -336,13 +336,18 @@ def _calm(prometheus: Prometheus, member: Member) -> tuple[str, ...]:
 
 
 def _began(prometheus: Prometheus, incident: Incident) -> float | None:
-    """Return when the condition of the first of the incident's alerts became true."""
+    """Return when the condition of the first of the incident's alerts became true, or its objective last held before."""
     members = incident.firing or incident.members.values()
     ours, alerts = {identity(member.labels) for member in members}, {member.name for member in members}
     where = matchers_of(incident.lead, "model" if incident.lead.labels.get("model") else "instance")
     where = where.also(f'alertname=~"{escape(regex_of(sorted(alerts)))}"')
     found = prometheus.instant(f"{names.ALERTS}_FOR_STATE{where}")
-    return min((sample.value for sample in found if identity(sample.labels) in ours), default=None)
+    times = [sample.value for sample in found if identity(sample.labels) in ours]
+    if incident.burning is not None and (
+        held := _held_until(prometheus, incident.burning, incident.fired_at)
+    ):
+        times.append(held)
+    return min(times, default=None)
 
 
 def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
@@ -400,7 +405,9 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
                     and member is incident.lead
                     and (was_over or incident.lead_key in incident.told_over)
                 ):
-                    again = _again(prometheus, incident, where)
+                    # It was over when the sources were last asked.
+                    asked = incident.evidence.at if incident.evidence is not None else 0.0
+                    again = max(_held_until(prometheus, member) or 0.0, asked)
                 title = (
                     f"{thing}: {about}{percent(share)} of {indicator.failing_words.format(limit)} "
                     f"({counts} in {time}), target {percent(error_budget(target))}"
@@ -444,10 +451,15 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     )
 
 
-def _again(prometheus: Prometheus, incident: Incident, where: Matchers) -> float:
-    """Return when a fault came back that was over when the sources were last asked."""
-    calm = _value(prometheus, _last_time(f"timestamp({burn_now(where)} <= 1)"))
-    return max(calm or 0.0, incident.evidence.at if incident.evidence is not None else 0.0)
+def _held_until(prometheus: Prometheus, member: Member, at: float | None = None) -> float | None:
+    """Return the last time within half an hour before `at` (now) at which two minutes held the objective of an alert."""
+    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
+    failed, total = (
+        f"increase({names.COUNTER}{where.equal(names.EVENT, event)}[{_CALM_SECONDS:.0f}s])"
+        for event in (names.ERROR, names.TOTAL)
+    )
+    held = f"{failed} / ignoring ({names.EVENT}) ({total} > 0) <= {names.ERROR_BUDGET_RATIO}{where}"
+    return next((sample.value for sample in prometheus.instant(_last_time(f"timestamp({held})"), at)), None)
 
 
 def _past_title(
@@ -607,12 +619,11 @@ def servers(prometheus: Prometheus) -> Source:
         member = incident.lead
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
         known = _serving(prometheus, member) if of_model else _live(prometheus, member)
-        if known.again is None or incident.evidence is None:
-            return known
-        # It failed on before, or came back before Prometheus knew.
         was_over = incident.source_facts.over or incident.lead_key in incident.told_over
-        again = max(known.again, incident.evidence.at) if was_over else None
-        return known.model_copy(update={"again": again})
+        if not (known.again and was_over and incident.evidence):
+            return known.model_copy(update={"again": None})
+        # It may have come back before Prometheus knew.
+        return known.model_copy(update={"again": max(known.again, incident.evidence.at)})
 
     return ask
 
