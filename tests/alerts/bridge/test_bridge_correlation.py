@@ -412,6 +412,27 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     assert began - 60 == bridge.incident().since
 
 
+def test_what_is_over_together_is_told_once(bridge: Bridge) -> None:
+    """The first of two alerts that were over ended, and the thread told of the other one as if it were news."""
+    known = SourceFacts(over="now within the target", calm=("queue", "errors"))
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known})
+    bridge.fire(ERRORS, QUEUE, start=-60)
+    enrich(bridge.clock())
+    bridge.clock.now += 61
+    bridge.fire(QUEUE, ended=(ERRORS,), start=-121)
+    enrich(bridge.clock())
+    enrich.close()
+
+    assert ["fired", "note", "resolved"] == bridge.kinds(1)
+
+
+def test_a_faster_tier_of_a_page_is_no_other_alert(bridge: Bridge) -> None:
+    bridge.fire(ERRORS | {"tier": "page_slow", "urgency": "2"})
+    bridge.fire(ERRORS | {"tier": "page_fast", "urgency": "1"})
+
+    assert ["fired"] == bridge.kinds(1)
+
+
 def test_a_page_that_fires_again_says_already_that_it_came_back(bridge: Bridge) -> None:
     known = [SourceFacts(over="now within the target")]
     enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})

@@ -467,6 +467,41 @@ def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path
     assert now - 60 - STEP <= (known.again or 0.0) <= now - 60 + STEP
 
 
+def test_all_that_ended_together_is_over_together(tmp_path: Path) -> None:
+    """Latency led and was over; for minutes the message stayed red, because the five minutes of the queue looked back."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    over = now - 150
+    labels = [{"slo": kind, "indicator": kind, "model": "m", "version": "1"} for kind in ("latency", "queue")]
+    series = [
+        each
+        for own in labels
+        for each in recorded_group(
+            group_labels(own["slo"], "m"),
+            times,
+            target=0.99,
+            since=times[0],
+            burn=5.0,
+            events=(lambda at: 0.8 if at < over else 0.0, 8.0),
+        )
+    ]
+    pages = {
+        own["slo"]: Member(labels={**own, "severity": "critical", "tier": "page_fast"}, starts_at=now - 600)
+        for own in labels
+    }
+    incident = about(now).model_copy(update={"members": pages})
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+        late = from_prometheus(Prometheus(Access(url)))(
+            incident.model_copy(update={"members": {"b": pages["queue"]}})
+        )
+    incident = incident.model_copy(update={"evidence": Evidence.of(known, now, about=incident.led_by)})
+
+    assert ("latency", "queue") == known.calm
+    assert incident.is_watched
+    assert abs((late.counted_until or 0.0) - over) <= 60
+
+
 def test_a_server_that_dies_for_the_first_time_is_not_down_again(
     dead_server: tuple[Prometheus, float],
 ) -> None:

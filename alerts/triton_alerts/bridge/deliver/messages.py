@@ -19,6 +19,7 @@ from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
     ABOUT_READINESS,
     BUDGET_LEFT,
+    BURN_RATE,
     FACTS_WHILE_OPEN,
     GPU,
     OBJECTIVE,
@@ -560,8 +561,9 @@ def _why_blocks(incident: Incident) -> list[Block]:
 
 
 def _shown_facts(incident: Incident) -> dict[str, str]:
-    # Those of a GPU change all the time, and say nothing about what is over.
-    past = (GPU,) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
+    # Those of a GPU change all the time, and say nothing about what is over; a burn rate looks back at it.
+    past: tuple[str, ...] = (GPU,) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
+    past += (BURN_RATE,) if incident.lead_is_over else ()
     return {name: value for name, value in incident.facts.items() if name not in past}
 
 

@@ -323,16 +323,23 @@ def objective_budget(prometheus: Prometheus) -> Source:
         if incident.open:  # else the title says what was wrong, not what is ready now
             since = known.again or min(began or incident.since, incident.since)
             known = known.and_newer(_not_ready(prometheus, member, since))
-        known = known.and_newer(SourceFacts(calm=_calm(prometheus, member)))
+        known = known.and_newer(SourceFacts(calm=_calm(prometheus, incident, member)))
         return known if member is incident.lead else known.model_copy(update={"over": None, "again": None})
 
     return ask
 
 
-def _calm(prometheus: Prometheus, member: Member) -> tuple[str, ...]:
+def _calm(prometheus: Prometheus, incident: Incident, member: Member) -> tuple[str, ...]:
     """Return the objectives that the member's model holds in the last minutes, in all of its groups."""
     burns = prometheus.instant(f"max by ({names.SLO}) ({burn_now(matchers_of(member, 'model'))})")
-    return tuple(sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1)
+    held = {sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1}
+    for each in (each for each in incident.firing if each.labels.get(names.SLO)):
+        where = matchers_of(each, names.SLO, names.INDICATOR, *names.GROUPING)
+        calm, counted = (_failed(prometheus, where, seconds) for seconds in (_CALM_SECONDS, _NOW_SECONDS))
+        budget = _value(prometheus, f"max({names.ERROR_BUDGET_RATIO}{where})")
+        if calm and counted and budget and _is_calm(calm, counted, budget):
+            held.add(each.labels[names.SLO])
+    return tuple(sorted(held))
 
 
 def _began(prometheus: Prometheus, incident: Incident) -> float | None:
@@ -419,7 +426,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
         return SourceFacts(over=over)  # the rest stays as it was when that was first seen
     if recorded is not None and counted and (over or idle or not incident.open):
         words = indicator.failed_words.format(limit)
-        until = recorded.at - seconds
+        until = _failing_until(prometheus, member) or recorded.at - seconds
         title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, until)
         title += _IDLE if idle and incident.open else ""
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
@@ -453,13 +460,24 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
 
 def _held_until(prometheus: Prometheus, member: Member, at: float | None = None) -> float | None:
     """Return the last time within half an hour before `at` (now) at which two minutes held the objective of an alert."""
+    return next((each.value for each in prometheus.instant(_last_share(member, "<="), at)), None)
+
+
+def _failing_until(prometheus: Prometheus, member: Member) -> float | None:
+    """Return, to a minute, until when within the last half hour events failed."""
+    last = _value(prometheus, _last_share(member, ">"))
+    return last and last - _CALM_SECONDS / 2
+
+
+def _last_share(member: Member, holds: str) -> str:
+    """Return PromQL for the last time at which the share of failures in two minutes was so beside the error budget."""
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
     failed, total = (
         f"increase({names.COUNTER}{where.equal(names.EVENT, event)}[{_CALM_SECONDS:.0f}s])"
         for event in (names.ERROR, names.TOTAL)
     )
-    held = f"{failed} / ignoring ({names.EVENT}) ({total} > 0) <= {names.ERROR_BUDGET_RATIO}{where}"
-    return next((sample.value for sample in prometheus.instant(_last_time(f"timestamp({held})"), at)), None)
+    share = f"{failed} / ignoring ({names.EVENT}) ({total} > 0)"
+    return _last_time(f"timestamp({share} {holds} {names.ERROR_BUDGET_RATIO}{where})")
 
 
 def _past_title(
@@ -483,7 +501,9 @@ def _past_title(
     return f"{thing}{errors:,.0f} of {total:,.0f} {failed}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
 
 
-def _is_calm(calm: tuple[int, int], counted: tuple[int, int], budget: float, *, was_over: bool) -> bool:
+def _is_calm(
+    calm: tuple[int, int], counted: tuple[int, int], budget: float, *, was_over: bool = False
+) -> bool:
     """Return whether the last two of the five minutes hold the target, and the five do not: it is over.
 
     Where too few events come to tell it from chance, it is not, unless it was over before.

@@ -182,7 +182,15 @@ def _merge_into(
     changes = {"members": members, "closed_at": None if firing else now}
     merged = _with_unseen(current, unseen).model_copy(update=changes)
     known: Iterable[Member] = firing if becomes_more_urgent(current, merged, now) else members.values()
-    siblings = [member for member in fired if _is_old_news(member, known)]
+    siblings = [
+        member
+        for member in fired
+        if _is_old_news(member, known)
+        or any(
+            _is_tier_beside(member, each) and each.firing and each.severity == member.severity
+            for each in current.members.values()
+        )
+    ]
     siblings += [
         member
         for member in resolved
@@ -364,8 +372,10 @@ def over_or_back(before: Incident, after: Incident, now: float) -> tuple[Inciden
         after = after.model_copy(update={"eased_at": after.eased_at or now})
     if facts.over and lead not in after.told_over:
         words = f"🟡 Over: {title_of(after)}; {facts.over}. The alert fires on for a while: it looks back"
-        event = Event(at=now, kind="note", words=words)
-        return after.model_copy(update={"told_over": (*after.told_over, lead)}), (event,)
+        # Where all urgent was over, what leads now was told with it.
+        told = bool(after.told_over) and before.eased_at is not None
+        events = () if told else (Event(at=now, kind="note", words=words),)
+        return after.model_copy(update={"told_over": (*after.told_over, lead)}), events
     back, urgent = facts.again != before.source_facts.again, becomes_more_urgent(before, after, now)
     if not facts.again or not (back or urgent):
         return after, ()
