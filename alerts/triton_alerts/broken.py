@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.catalogue.external import stack
@@ -28,16 +29,19 @@ and on ({_SERVER}) {state.SERVER_LIVE} == 1
 unless on ({_SERVER}, model, version) {state.MODEL_FIRST_LOAD}"""
 EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 """PromQL for whether the last scrape of each exporter succeeded."""
+_SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 
 
 def _serving(models: str) -> dict[str, str]:
-    """Return parts of a query: on how many servers these models are ready, and of how many that should have them."""
+    """Return parts of a query: on how many servers these models are ready, of how many that should have them, and how
+    many more had them ready when their exporters last answered."""
     these = f"and on (cluster, model) ({models})"
-    ready = f"{_READY} {these}"
+    was_ready = f"max by ({_SERVER}, model) (last_over_time({state.MODEL_READY}[1h])) == 1"
     return {
-        "serving": f"sum by (cluster, model) ({ready})",
+        "serving": f"sum by (cluster, model) ({_READY} {these})",
         "of": f"count by (cluster, model) (({_EXPECTED}) {these})",
+        "silent": f"count by (cluster, model) (({was_ready}) and on ({_SERVER}) ({_SILENT}) {these})",
     }
 
 
@@ -55,7 +59,7 @@ _DOWN_SERVERS = {
 _EVERYTHING = {
     **_DOWN_SERVERS,
     # A single scrape may fail.
-    "unknown": f"max by ({_SERVER}) ({EXPORTER_UP}) == 0 unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
+    "unknown": f"{_SILENT} unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
     "unknown since": _since_query("TritonExporterDown"),
     "not ready": _NOT_READY,
     "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
@@ -73,8 +77,19 @@ _STATE_WORDS = {
 }
 """State of a model -> what is wrong."""
 
-Numbers = tuple[int, int]
-"""How many servers have a model ready, of how many that should."""
+
+class Served(NamedTuple):
+    """How many servers have a model ready, of how many that should; and of how many of these nothing is known."""
+
+    serving: int = 0
+    every: int = 0
+    unknown: int = 0
+
+    @property
+    def words(self) -> str:
+        """Say how many serve, for a clause that names the model."""
+        rest = f", of {self.unknown} nothing is known" if self.unknown else ""
+        return f"{self.serving} of {self.every} servers{rest}"
 
 
 @dataclass(slots=True)
@@ -83,7 +98,7 @@ class DownServer:
 
     instance: str
     since: Sample | None = None
-    models: dict[str, Numbers] = field(default_factory=dict)
+    models: dict[str, Served] = field(default_factory=dict)
 
     @property
     def silence(self) -> str:
@@ -93,19 +108,22 @@ class DownServer:
     @property
     def words(self) -> str:
         """Say that it does not answer, since when, and whether its models are still served."""
-        return self.silence + self._served("serves {} now", "are still")
+        return self.silence + self._served("serves {} now", "is served", "are still")
 
     @property
     def past(self) -> str:
         """Say the same once it answers again."""
-        return f"{self.instance} did not answer" + self._served("served {}", "were")
+        return f"{self.instance} did not answer" + self._served("served {}", "was served", "were")
 
-    def _served(self, serves: str, are: str) -> str:
-        lost = [model for model, (serving, _) in self.models.items() if not serving]
+    def _served(self, serves: str, is_served: str, are: str) -> str:
+        lost = [model for model, served in self.models.items() if not (served.serving or served.unknown)]
+        unsure = [model for model, served in self.models.items() if not served.serving and served.unknown]
         numbers = set(self.models.values())
         if lost:
             return f": nothing {serves.format(listed(lost, _NAMED))}"
-        others = _of_servers(*numbers.pop()) if len(numbers) == 1 else "other servers"
+        if unsure:
+            return f": whether {listed(unsure, _NAMED)} {is_served} is unknown"
+        others = numbers.pop().words if len(numbers) == 1 else "other servers"
         return f": its models {are} served by {others}" if self.models else ""
 
 
@@ -117,15 +135,14 @@ class NotReadyModel:
     state: str
     instances: list[str]
     since: Sample | None
-    numbers: Numbers
+    served: Served
     reasons: set[str] = field(default_factory=set)
     """Classes of reasons for which its loads failed there."""
 
     @property
     def words(self) -> str:
         """Say what is wrong, where and since when, whether other servers serve it, and why a load failed."""
-        serving, every = self.numbers
-        served = f"still served by {_of_servers(serving, every)}" if serving else "nothing serves it now"
+        served = _served_text(self.served, "it")
         what = _STATE_WORDS.get(self.state, f"is {self.state.replace('_', ' ')}")
         reasons = sorted(self.reasons - {"other"}) if self.state == "unavailable" else []
         why = f"; reason: {', '.join(map(cause_words, reasons))}" if reasons else ""
@@ -176,7 +193,7 @@ class Broken:
         for server in self.down:
             numbers = {name: of for name, of in server.models.items() if model in (None, name)}
             if numbers or model is None:
-                urgent = not all(serving for serving, _ in numbers.values())
+                urgent = not all(served.serving for served in numbers.values())
                 found.append(Fault(server.silence, urgent, lines=tuple(served_lines(numbers))))
         for instance, since in self.unknown:
             if servers is None or instance in servers:
@@ -184,25 +201,28 @@ class Broken:
                 found.append(Fault(words, urgent=False))
         for each in self.not_ready:
             if model in (None, each.model):
-                found.append(Fault(each.words, not each.numbers[0], each.model))
+                found.append(Fault(each.words, not each.served.serving, each.model))
         return found
 
 
-def served_lines(models: Mapping[str, Numbers]) -> list[str]:
+def served_lines(models: Mapping[str, Served]) -> list[str]:
     """Say which models nothing serves, and how many servers still serve which others, a line for each number."""
-    alike: dict[Numbers, list[str]] = {}
-    for model, (serving, every) in sorted(models.items()):
-        alike.setdefault((serving, every if serving else 0), []).append(model)
-    return [
-        f"{listed(named, 2 * _NAMED)}: still served by {_of_servers(*numbers)}"
-        if numbers[0]
-        else f"nothing serves {listed(named, 2 * _NAMED)} now"
-        for numbers, named in sorted(alike.items())
-    ]
+    alike: dict[Served, list[str]] = {}
+    for model, served in sorted(models.items()):
+        alike.setdefault(served if served.serving or served.unknown else Served(), []).append(model)
+    lines = []
+    for served, models_alike in sorted(alike.items()):
+        named, still = listed(models_alike, 2 * _NAMED), served.serving > 0
+        lines.append(f"{named}: {_served_text(served, named)}" if still else _served_text(served, named))
+    return lines
 
 
-def _of_servers(serving: int, every: int) -> str:
-    return f"{serving} of {every} servers"
+def _served_text(served: Served, model: str) -> str:
+    if served.serving:
+        return f"still served by {served.words}"
+    if served.unknown:
+        return f"whether {model} is served is unknown: of {served.unknown} of {served.every} servers nothing is known"
+    return f"nothing serves {model} now"
 
 
 def since_text(began: Sample | None) -> str:
@@ -236,10 +256,11 @@ def _down_servers(found: Mapping[str, list[Sample]]) -> tuple[DownServer, ...]:
         _place(sample): DownServer(_place(sample)[1], since.get(_place(sample))) for sample in found["down"]
     }
     for sample in sorted(found["lost"], key=lambda sample: sample.labels["model"]):
-        down[_place(sample)].models[sample.labels["model"]] = _numbers(found, sample)
+        down[_place(sample)].models[sample.labels["model"]] = _served(found, sample)
     return tuple(
         sorted(
-            down.values(), key=lambda server: (min(server.models.values(), default=(1, 1)), server.instance)
+            down.values(),
+            key=lambda server: (min(server.models.values(), default=Served(1)), server.instance),
         )
     )
 
@@ -252,7 +273,7 @@ def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel,
         began = since.get((cluster, instance, model))
         known = models.setdefault(
             (cluster, model, sample.labels["state"]),
-            NotReadyModel(model, sample.labels["state"], [], began, _numbers(found, sample)),
+            NotReadyModel(model, sample.labels["state"], [], began, _served(found, sample)),
         )
         known.instances = sorted({*known.instances, instance})
         known.since = min(filter(None, (known.since, began)), key=lambda sample: sample.value, default=None)
@@ -261,7 +282,7 @@ def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel,
             for failure in found["reason"]
             if (_place(failure), failure.labels["model"]) == ((cluster, instance), model)
         }
-    return tuple(sorted(models.values(), key=lambda each: (each.numbers, each.model)))
+    return tuple(sorted(models.values(), key=lambda each: (each.served, each.model)))
 
 
 def _ask(prometheus: Prometheus, parts: Mapping[str, str], at: float | None) -> dict[str, list[Sample]]:
@@ -279,8 +300,8 @@ def _place(sample: Sample) -> tuple[str, str]:
     return sample.labels.get("cluster", ""), sample.labels.get("instance", "")
 
 
-def _numbers(found: Mapping[str, list[Sample]], about: Sample) -> Numbers:
-    """Return on how many servers the model of a sample is ready, and how many should have it ready."""
+def _served(found: Mapping[str, list[Sample]], about: Sample) -> Served:
+    """Return on how many servers the model of a sample is ready."""
 
     def of(fact: str) -> int:
         same = (
@@ -290,4 +311,4 @@ def _numbers(found: Mapping[str, list[Sample]], about: Sample) -> Numbers:
         )
         return next(same, 0)
 
-    return of("serving"), of("of")
+    return Served(of("serving"), of("of") + of("silent"), of("silent"))

@@ -22,6 +22,7 @@ from triton_alerts.bridge.evidence.facts import objective_budget as from_prometh
 from triton_alerts.bridge.evidence.facts import servers as serving
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Event, Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.broken import broken_now, served_lines
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
 from triton_slo.advise.measured import Configuration
@@ -588,8 +589,11 @@ def one_dead_server(now: float) -> Iterator[Series]:
         yield "up", exporter, flat(now, 1, -1200, -600) + flat(now, float(server != "d"), -585)
     for server, model, ready in (
         ("a", "broken", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
+        ("a", "batcher", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
         ("a", "ranker", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
         ("b", "ranker", flat(now, 1)),
+        ("d", "batcher", flat(now, 1, -1200, -600)),
+        ("d", "ranker", flat(now, 1, -1200, -600)),
         ("c", "slow", flat(now, 0)),
         ("d", "dark", flat(now, 1, -1200, -600)),
     ):
@@ -682,6 +686,20 @@ def test_of_a_server_that_answers_again_all_is_of_one_moment(dead_server: tuple[
     assert "process" not in str(shown.blocks)
     # The alert fires on for a minute or two.
     assert known.ended == closed.ended_at
+
+
+def test_a_server_whose_exporter_is_silent_may_serve(dead_server: tuple[Prometheus, float]) -> None:
+    """The page said that nothing served a model which that server served: only its exporter had died."""
+    prometheus, _ = dead_server
+    (server,) = (each for each in broken_now(prometheus).down if each.instance == "a")
+
+    assert [
+        "nothing serves broken now",
+        "ranker: still served by 1 of 3 servers, of 1 nothing is known",
+        "whether batcher is served is unknown: of 1 of 2 servers nothing is known",
+    ] == sorted(served_lines(server.models))
+    del server.models["broken"]
+    assert server.words.endswith(": whether batcher is served is unknown")
 
 
 def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:
