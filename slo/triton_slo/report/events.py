@@ -122,8 +122,8 @@ class RecordedObjective:
 
     @property
     def ends_early(self) -> float | None:
-        """The last moment with a record, where the period ends after it."""
-        return self.recorded_until if self.recorded_until < self.period.end else None
+        """The last moment with a record, where the period ends a step or more after it."""
+        return self.recorded_until if self.period.end - self.recorded_until >= STEP_SECONDS else None
 
 
 class _Info(NamedTuple):
@@ -151,7 +151,7 @@ def recorded_objectives(
     for info in infos:
         zone = _window_zone(info.labels.get("window", ""), timezone)
         whole = reported.in_zone(zone)
-        period = Period(whole.start, min(whole.end, now // STEP_SECONDS * STEP_SECONDS))
+        period = Period(whole.start, min(whole.end, int(now)))
         if any(period.start < at <= period.end for at in info.recorded):
             by_period[period].append((info, zone))
     objectives = [
@@ -275,7 +275,10 @@ def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict
     window, counter = f"[{seconds}s]", f"{names.COPY}{matchers}"
     # Exact; `increase` extrapolates to both ends, which are a tenth of the first hour. It knows where a counter began again.
     first = f"({counter} offset {seconds}s or min_over_time({counter}{window}))"
-    grown = f"max_over_time({counter}{window}) - {first} >= 0 and resets({counter}{window}) == 0 or increase({counter}{window})"
+    # The copy lags by up to four minutes, in which most failures of a period so far may be.
+    most = f"max_over_time({counter}{window})"
+    last = f"({names.COUNTER}{matchers} > {most} or {most})"
+    grown = f"{last} - {first} >= 0 and resets({counter}{window}) == 0 or increase({counter}{window})"
     target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
     counted: dict[_GroupOf, dict[str, float]] = defaultdict(dict)
     for sample in prometheus.instant(grown, period.end):
@@ -300,5 +303,5 @@ def _pauses(period: Period, recorded: Iterable[int]) -> Iterator[Period]:
         if at - before > STEP_SECONDS:
             yield Period(before, at)
         before = at
-    if before < period.end:
+    if period.end - before >= STEP_SECONDS:
         yield Period(before, period.end)

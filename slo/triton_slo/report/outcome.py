@@ -160,7 +160,8 @@ class PeriodReport:
     def budget_not_known_yet(self, objective: ObjectiveOutcome, judged: JudgedGroup) -> str:
         """Return why no budget of a group is shown; an empty text where enough of the period is recorded."""
         whole = self.reported.in_zone(self.timezone)
-        until = objective.recorded.recorded_until if objective.recorded else whole.end
+        recorded = objective.recorded
+        until = (recorded.ends_early or recorded.period.end) if recorded else whole.end
         return not_known_yet(until - judged.recorded.since, (whole.end - whole.start) / DAY)
 
     @property
