@@ -529,6 +529,13 @@ def test_a_group_is_unknown_while_its_data_are_away(tmp_path: Path) -> None:
     assert ["ok", "ok", gone, gone, "ok", "ok"] == told
 
 
+def test_data_end_at_the_latest_now() -> None:
+    """At 09:00:39, of data that have just gone: "no data since 09:01 UTC"."""
+    samples = [Sample({**GOOD, "__name__": UNKNOWN_SECONDS}, 0.0, END + 39)]
+
+    assert ["no data since 09:00 UTC"] == [row.unknown for row in group_statuses(samples)]
+
+
 def test_causes_are_in_words() -> None:
     """The names of recorded causes are for rules: `state:unknown` is that Triton does not answer."""
     split = (("state:unknown", 0.6), ("failure:BACKEND", 0.3), ("compute_infer", 0.1))
