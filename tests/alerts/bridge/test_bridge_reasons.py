@@ -78,8 +78,22 @@ def test_the_last_error_of_a_loaded_model_is_a_reason_while_it_is_new() -> None:
     assert {"broken v1": "ValueError: no weights"} == reasons_in(
         {"models": [entry(NOW, NOW)]}, {"broken"}, NOW
     )
-    assert {"broken v1": "timeout: "} == reasons_in({"models": [entry(NOW - 1, NOW)]}, {"broken"}, NOW)
-    assert {} == reasons_in({"models": [entry(NOW - 1, NOW - 1)]}, {"broken"}, NOW)
+    old = NOW - 200
+    assert {"broken v1": "timeout: "} == reasons_in({"models": [entry(old, NOW)]}, {"broken"}, NOW)
+    assert {} == reasons_in({"models": [entry(old, old)]}, {"broken"}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("age", "of_load", "shown"),
+    [(30, True, "weights missing"), (30, False, "ValueError"), (1000, True, "ValueError")],
+)
+def test_a_failed_reload_is_the_reason_of_a_load_that_failed(age: float, of_load: bool, shown: str) -> None:
+    """Its old copy is ready, and the message said "python error" without the exception."""
+    error = {"at": rfc3339(NOW), "text": "ValueError"}
+    load = FAILURE | {"at": rfc3339(NOW - age)}
+    entry = _entry(ready=True, last_load_failure=load, last_request_error=error)
+
+    assert {"broken v1": shown} == reasons_in({"models": [entry]}, {"broken"}, NOW, of_load=of_load)
 
 
 def test_a_server_that_does_not_answer_gives_no_reason() -> None:
@@ -134,7 +148,7 @@ def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None
 
 
 def test_the_error_of_a_server_is_named_and_not_lost_to_servers_that_say_nothing(tmp_path: Path) -> None:
-    """Of four Tritons one raises the exception, two do not answer, and one's exporter is gone."""
+    """Of five Tritons one raises the exception, one did minutes before, two do not answer, and one's exporter is gone."""
     (dead,) = free_ports(1)
     with ExitStack() as stack:
         store = stack.enter_context(closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")))
@@ -154,6 +168,7 @@ def test_the_error_of_a_server_is_named_and_not_lost_to_servers_that_say_nothing
             exporter("a:8000", ready=True, last_request_error=error),
             exporter("b:8000", **gone),
             exporter("c:8000", **gone, last_request_error=error),
+            exporter("d:8000", ready=True, last_probe_error={"at": rfc3339(NOW - 200), "text": "timeout"}),
             f"http://127.0.0.1:{dead}",
         ]
         words = [word for url in exporters for word in ("--exporter", url)]

@@ -20,7 +20,14 @@ from triton_alerts.bridge.evidence.facts import gpu_state, overload, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Event, Evidence, Incident, SourceFacts
+from triton_alerts.bridge.incidents.incident import (
+    LAST_CHANGE,
+    LOAD_FAILED,
+    Event,
+    Evidence,
+    Incident,
+    SourceFacts,
+)
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.broken import broken_now, served_lines
 from triton_exporter.catalogue import gpu, state
@@ -844,6 +851,76 @@ def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: flo
 
     words = f"; ready again since {datetime.fromtimestamp(now + ended, UTC):%H:%M} UTC"
     assert (over, over) == (headline(incident).endswith(words), "ready again" in headline(incident))
+
+
+def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> None:
+    """Five minutes after it was, the message still said that no version is ready, and what to do about it."""
+    now = time.time() // STEP * STEP
+    series = [(str(state.SERVER_LIVE), {"instance": server}, steps(now, (-1200, 1))) for server in "ab"]
+    for instance, model, version, back in (
+        ("a", "gone", "1", 0),
+        ("a", "back", "1", 0),
+        ("a", "back", "2", 1),
+        ("a", "beside", "1", 0),
+        ("b", "beside", "1", 1),
+    ):
+        labels = {"instance": instance, "model": model, "version": version}
+        before = 1 if instance == "b" else 0
+        ready = steps(now, (-1200, 1), (-720, before), (-390, back))
+        series.append((str(state.MODEL_READY), labels, ready))
+    texts = {
+        "summary": "It was unloaded while it was in use",
+        "description": "None is ready.",
+        "action": "Ask.",
+    }
+    seen = {}
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        for model in ("gone", "back", "beside"):
+            incident = about(now, alertname="TritonModelUnloadedInUse", model=model, instance="a")
+            lead = incident.lead.model_copy(update={"annotations": texts})
+            incident = incident.model_copy(update={"members": {"a": lead}})
+            known = serving(Prometheus(Access(url)))(incident)
+            seen[model] = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+    ended = seen["back"].lead.model_copy(update={"ends_at": now})
+    closed = seen["back"].model_copy(update={"members": {"a": ended}, "closed_at": now})
+
+    assert [
+        f"🟠 {texts['summary']}: nothing serves it",
+        f"🟡 {texts['summary']}; ready again since {clock(now - 400)}",
+        f"🟠 {texts['summary']}",
+    ] == [headline(incident) for incident in seen.values()]
+    shown = {model: str(root(incident, Style(), now).blocks) for model, incident in seen.items()}
+    assert [True, False, True] == ["None is ready" in text and "Ask" in text for text in shown.values()]
+    assert now - 405 <= closed.ended_at < now - 390
+
+
+def test_of_a_failed_reload_it_is_said_that_the_old_copy_serves(tmp_path: Path) -> None:
+    """Requests do not fail; its neighbour failed to load, was loaded again, and has no old copy."""
+    now = time.time() // STEP * STEP
+    series = []
+    for model, reloads in (("hot", 1), ("cold", 0)):
+        labels = {"instance": "a", "model": model}
+        series += [
+            (str(state.MODEL_READY), labels | {"version": "1"}, steps(now, (-1200, 1))),
+            (
+                str(state.MODEL_RELOAD_FAILURES),
+                labels | {"reason": "python_error"},
+                steps(now, (-1200, 0), (-615, reloads)),
+            ),
+        ]
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        hot, cold = (
+            dict(
+                serving(Prometheus(Access(url)))(
+                    about(now, alertname=LOAD_FAILED, model=model, instance="a")
+                ).facts
+            )
+            for model in ("hot", "cold")
+        )
+
+    ready = "ready on its only server: a"
+    assert f"{ready}\nthe reload failed; what was loaded before goes on serving" == hot["Servers"]
+    assert ready == cold["Servers"]
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,17 @@ from triton_alerts.bridge.incidents.incident import (
     FACTS_WHILE_OPEN,
     GPU,
     LAST_CHANGE,
+    LOAD_FAILED,
     OBJECTIVE,
     SERVERS,
     SPLIT,
+    UNLOADED_IN_USE,
     Evidence,
     Incident,
     SourceFacts,
     identity,
     is_not_served,
+    summary_of,
 )
 from triton_alerts.bridge.incidents.merging import over_or_back
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
@@ -212,7 +215,7 @@ def counted_cause(prometheus: Prometheus) -> Source:
 MAX_REASON_LENGTH = 8_000
 MAX_STATE_BYTES = 8 * 1024 * 1024
 _BEFORE_SECONDS = 900.0
-"""How long before the first alert an error may be to explain it: alerts need some minutes to fire."""
+"""How long before the first alert a failed load may be to explain it: such an alert looks back."""
 LATE_SECONDS = 120.0
 """How much later than its effect a cause may be dated: alerts, polls and scrapes begin late."""
 _GONE = ("missing", "not_loaded", "unloaded")
@@ -238,10 +241,11 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         }
         if asked and not answers:
             raise next((future.exception() for future in done), None) or TimeoutError("no answer in time")
+        of_load = incident.lead.name == LOAD_FAILED
         reasons = {
             f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
             for url, page in answers.items()
-            for name, reason in reasons_in(page, wanted, incident.since - _BEFORE_SECONDS).items()
+            for name, reason in reasons_in(page, wanted, incident.since, of_load=of_load).items()
         }
         return SourceFacts(reasons=reasons)
 
@@ -255,10 +259,11 @@ def _server_of(state: Any, exporter: str) -> str:
     return str(url or exporter).partition("://")[2].rstrip("/") or exporter
 
 
-def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
+def reasons_in(state: Any, models: set[str], since: float, *, of_load: bool = False) -> dict[str, str]:
     """Return the reasons in an exporter's state document, by model and version; ignore unknown content.
 
-    Of a model that is loaded, it is the last error of a request or probe, where that is newer than `since`.
+    Of a model that is loaded, it is the last error of a request or probe, where that is not from before the incident,
+    which began `since`; and before it, where the incident is `of_load`, that of a reload, whose old copy serves on.
     """
     reasons: dict[str, str] = {}
     for entry in state.get("models", []) if isinstance(state, dict) else []:
@@ -272,14 +277,18 @@ def reasons_in(state: Any, models: set[str], since: float) -> dict[str, str]:
             load = {}  # it was repaired: the model was ready since
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         # It still is where the model was unloaded or deleted since.
-        texts = [] if entry.get("ready") else [entry.get("reason"), load.get("text")]
+        texts = [entry.get("reason"), load.get("text")]
+        if entry.get("ready"):
+            reload = of_load and _moment(load.get("at")) >= since - _BEFORE_SECONDS
+            texts = [load.get("text")] if reload else []
         if (
             entry.get("state") == "unknown"
         ):  # of a server that does not answer: the reason is no error of the model
             texts = [load.get("text")]
         elif entry.get("state") in _GONE:
             texts.reverse()
-        texts += [error.get("text") for error in (request, probe) if _moment(error.get("at")) >= since]
+        began = since - LATE_SECONDS
+        texts += [error.get("text") for error in (request, probe) if _moment(error.get("at")) >= began]
         reason = str(next(filter(None, texts), ""))
         version = str(entry.get("version") or load.get("version") or "")
         if reason:
@@ -324,7 +333,8 @@ def objective_budget(prometheus: Prometheus) -> Source:
             since = known.again or min(began or incident.since, incident.since)
             known = known.and_newer(_not_ready(prometheus, member, since))
         known = known.and_newer(SourceFacts(calm=_calm(prometheus, incident, member)))
-        return known if member is incident.lead else known.model_copy(update={"over": None, "again": None})
+        of_lead = dict.fromkeys(("title", "over", "again"))
+        return known if member is incident.lead else known.model_copy(update=of_lead)
 
     return ask
 
@@ -676,6 +686,10 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         if not (is_over or dead or all(ready.values())):
             again = _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
     shown = ready_text(ready, unknown)
+    if member.name == LOAD_FAILED and own and not (lost or over):
+        reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
+        kept = prometheus.instant(f"increase({reloads}[15m]) > 0")
+        shown += "\nthe reload failed; what was loaded before goes on serving" if kept else ""
     facts = ((SERVERS, shown),) if shown else ()
     ended_at = ended.value if ended else None
     known = SourceFacts(facts=facts, over=over, ended=ended_at, again=again, dead_server=dead)
@@ -686,12 +700,18 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         not_served = _nothing_known(unknown) if unknown else not_served
         return known.model_copy(update={"not_served": not_served})
     not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
+    if member.name == UNLOADED_IN_USE:
+        nothing = not_served and not unknown
+        known = known.model_copy(
+            update={"title": f"{summary_of(member)}: nothing serves it" if nothing else ""}
+        )
     not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
     return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
 
 
 _OVER_ONCE_READY = {
     Readiness.burn_alert,
+    UNLOADED_IN_USE,
     # They look back, or fire on for some minutes, after a model has loaded. One that flaps is ready now and then.
     *(name for name, lookup in _LOOKUPS.items() if state.MODEL_LOAD_FAILURES.name in lookup.expr),
 } - {"TritonModelFlapping"}
@@ -705,6 +725,8 @@ def _ready_again(prometheus: Prometheus, member: Member, *, now: bool) -> Sample
     """
     where = matchers_of(member, "instance", *names.GROUPING)
     not_ready, fired = f"timestamp({state.MODEL_NOT_READY_SINCE}{where})", 0.0
+    if member.name == UNLOADED_IN_USE:  # on purpose: it should not be ready
+        not_ready = f"timestamp(max by (instance) ({state.MODEL_READY}{where}) == 0)"
     # A budget's alert may fire after the end of what spent it. Of a load, a dead server is no part.
     if member.name != Readiness.burn_alert:
         not_ready += f" and on (instance) {state.SERVER_LIVE} == 1"

@@ -138,7 +138,8 @@ EXPLAINED_BY_LOAD_FAILURE = (
     *("TritonExpectedModelMissing", "TritonModelFlapping", Readiness.burn_alert),
 )
 """Where LOAD_FAILED fires too, it is the cause of these alerts, and leads the incident."""
-ABOUT_READINESS = (LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE)
+UNLOADED_IN_USE = "TritonModelUnloadedInUse"
+ABOUT_READINESS = (LOAD_FAILED, UNLOADED_IN_USE, *EXPLAINED_BY_LOAD_FAILURE)
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
@@ -472,7 +473,7 @@ def title_of(incident: Incident) -> str:
         return incident.source_facts.dead_server
     # What other servers serve is of the moment: of what has ended, only what was so counts.
     of_server = not lead.labels.get("model") or lead.name in EXPORTER_DOWN
-    knows = SLO in lead.labels or (of_server and (incident.open or incident.source_facts.ended is not None))
+    knows = SLO in lead.labels or incident.open or (of_server and incident.source_facts.ended is not None)
     return (incident.source_facts.title if knows else "") or summary_of(lead)
 
 
