@@ -436,7 +436,7 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert known.again is not None
     assert known.again == beside.again  # also where another alert led meanwhile
     assert now - 105 < known.again < now - 75
-    words = "ranker: [0-9.]+ % of requests fail [(][0-9]+ of 2,400 in 5 min[)], target 1 %"
+    words = "ranker: 8.8 % of requests fail [(]84 of 960 in 2 min[)], target 1 %"
     since = (
         f" · since <!date\\^{now - 600:.0f}\\^[^>]*>, again since <!date\\^{known.again:.0f}\\^[^>]*> [(]1m "
     )

@@ -395,6 +395,12 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
             return SourceFacts(over=incident.source_facts.over)
         if calm and counted and _is_calm(calm, counted, error_budget(target), was_over=was_over):
             counted, seconds = calm, _CALM_SECONDS
+        elif calm and counted and calm[0] > error_budget(target) * calm[1]:
+            # Since it began: five minutes of which it took one would show a fifth of it.
+            held = _held_until(prometheus, member) if recorded is not None else None
+            if recorded is not None and held and recorded.at - held < seconds:
+                seconds = 60.0 * max(1, math.ceil((recorded.at - held) / 60))
+                counted = _failed(prometheus, where, seconds) or counted
     failed, total = counted or (0, 0)
     # That nobody asks does not mean that it is over.
     idle = bool(counted) and not total and age >= _NOW_SECONDS
