@@ -36,6 +36,9 @@ BUSY = 0.9
 """Share of the time from which on instances count as always busy: readings that are apart leave out some of it."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
+SLOWER, ALIKE, ENOUGH = 1.5, 1.25, 20
+"""Executions that take so many times as long, in an overload by traffic within this factor of that before, are its reason;
+and how many of them tell that."""
 PRESENT = (300.0, 60.0, 0.0)
 """Seconds that may be the present; 0 is one step."""
 
@@ -83,7 +86,8 @@ class Fit:
 class Overload:
     """A time (Unix) in which more requests a second came than all instances answered.
 
-    It ends when instances are free again; it `lasts` until the queue gets shorter.
+    It ends when instances are free again; it `lasts` until the queue gets shorter. `took` are the seconds of an execution in
+    it, `took_before` those before it; 0 where too few are known. `growth` is how many times as many inferences came as before.
     """
 
     since: float
@@ -91,6 +95,14 @@ class Overload:
     lasts: bool
     rate: float
     capacity: float
+    took: float = 0.0
+    took_before: float = 0.0
+    growth: float = 0.0
+
+    @property
+    def is_slowness(self) -> bool:
+        """Whether executions that take longer are why, and not more traffic."""
+        return self.took >= SLOWER * self.took_before > 0 and self.growth <= ALIKE
 
     def covers(self, step: Step) -> bool:
         """Return whether requests that waited in that queue may be in a step."""
@@ -124,7 +136,7 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
 
     Where clients wait for answers, it stops growing at their number.
     """
-    found, moments = [], _moments(steps)
+    found, moments = list[Overload](), _moments(steps)
 
     def is_busy(sums: Step) -> bool:
         return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
@@ -140,15 +152,30 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
             continue
         length = steps[0].seconds
         seconds = length * (peak - first)
-        found.append(
-            Overload(
-                since=max(run[0].at, run[first].at - levels[first] * seconds / grown) - length,
-                until=last.at,
-                lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
-                rate=rise.came / seconds,
-                capacity=rise.requests / seconds,
-            )
+        since = max(run[0].at, run[first].at - levels[first] * seconds / grown) - length
+        over = Overload(
+            since=since,
+            until=last.at,
+            lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
+            rate=rise.came / seconds,
+            capacity=rise.requests / seconds,
         )
+        # The first step, and the one before it, may have executions of both.
+        calm = [s for s in steps if s.at <= since - length and not any(each.covers(s) for each in found)]
+        before, during = total(calm), total(run[first + 1 : peak])
+        if min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests):
+            # On each server: where one dies, the others get its traffic.
+            came, usual = (
+                max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds
+                for sums in (rise, before)
+            )
+            over = replace(
+                over,
+                took=during.busy_seconds / during.executions,
+                took_before=before.busy_seconds / before.executions,
+                growth=came / usual,
+            )
+        found.append(over)
     return found
 
 

@@ -14,7 +14,7 @@ from triton_exporter.common.duration import in_words, measured_text, time_text
 from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import Advice, Change, Range, apply
-from triton_slo.advise.fit import LARGE_Z, Fit, Overload, play
+from triton_slo.advise.fit import ALIKE, LARGE_Z, Fit, Overload, play
 from triton_slo.advise.measured import Measured, total
 from triton_slo.amounts import digits, ratio
 
@@ -52,6 +52,8 @@ def text(advice: Advice) -> str:
         )
     if advice.overload is not None:
         lines += row("overload", overload_text(advice.overload))
+        if advice.overload.is_slowness and advice.changes:
+            lines += row("", "find what made executions slower; the changes below only help until then")
     if advice.unknown:
         lines += row("UNKNOWN", f"{advice.text} ({advice.unknown})")
     if fit is None:
@@ -94,12 +96,25 @@ def row(word: str, told: str) -> list[str]:
 
 
 def overload_text(over: Overload) -> str:
-    came = "have come since {}" if over.lasts else "came from {} on"
-    until = "" if over.lasts else f"; they were busy with them until {hour_text(over.until, over.until)}"
-    return (
-        f"{rate(over.rate)} requests/s {came.format(hour_text(over.since, over.until))}, its instances answer at most "
-        f"{rate(over.capacity)}/s{until}"
+    """Say what came and is answered; or that executions take longer, where that is the reason."""
+    since, took, before = (
+        hour_text(over.since, over.until),
+        *map(measured_text, (over.took, over.took_before)),
     )
+    until = "" if over.lasts else f"busy with them until {hour_text(over.until, over.until)}"
+    if over.is_slowness:
+        takes = (
+            f"takes {took}, it took {before} until {since}; traffic is"
+            if over.lasts
+            else f"took {took} from {since} on, {before} before; traffic was"
+        )
+        alike = "unchanged" if over.growth * ALIKE >= 1 else "no higher"
+        return f"an execution {takes} {alike} ({rate(over.rate)} requests/s)" + (
+            until and f"; instances were {until}"
+        )
+    came = f"have come since {since}" if over.lasts else f"came from {since} on"
+    answer = f"its instances answer at most {rate(over.capacity)}/s" + (until and f"; they were {until}")
+    return f"{rate(over.rate)} requests/s {came}, {answer}"
 
 
 def _at(breaks: Range) -> str:

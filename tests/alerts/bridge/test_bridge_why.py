@@ -33,8 +33,9 @@ from triton_alerts.broken import broken_now, served_lines
 from triton_exporter.catalogue import gpu, state
 from triton_slo import names
 from triton_slo.advise.measured import Configuration
-from triton_slo.indicators import Errors, Readiness
+from triton_slo.indicators import Errors, Latency, Readiness
 from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.rules import action
 from triton_slo.server_access import Access
 
 pytestmark = pytest.mark.real
@@ -538,6 +539,29 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
         "1[34][0-9.]* requests/s have come since [^ ]+ UTC, its instances answer at most 12.2/s", shown.text
     )
     assert "" == none.cause
+
+
+def test_a_model_that_became_slower_is_not_called_an_overload(tmp_path: Path) -> None:
+    """Executions took 1 s instead of 62 ms at the same 8 requests/s: the page named the traffic, and wanted instances."""
+    now = time.time() // STEP * STEP
+    slower = Made(lambda _, at: 1.0 if at >= 1620 else 0.062, instances=2)
+    made = [step for step in slower.steps(poisson(8, 1800)) if step.at <= 1800]
+    incident = about(now, alertname="Burn", indicator="latency", slo="latency", model="m", version="1")
+    texts = {"action": action("Burn", Latency.all_steps())}
+    members = {"a": incident.lead.model_copy(update={"annotations": texts})}
+    configured = series(made, Configuration(instances=2), now, 0.1)
+    with history.serve(history.openmetrics(configured), tmp_path / "p") as url:
+        known = overload(Prometheus(Access(url)), lambda: now)(incident)
+    known = SourceFacts(first_step=Latency.step_for("queue")).and_newer(known)
+    shown = root(
+        incident.model_copy(update={"members": members, "evidence": Evidence.of(known, now)}), Style(), now
+    )
+
+    words = r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged \([78][0-9.]* requests/s\)"
+    assert re.search(words, shown.text), shown.text
+    step = next(block["text"]["text"] for block in shown.blocks if "*First step*" in str(block))
+    assert "Find what made it slower" in step
+    assert "add instances" not in step
 
 
 @pytest.mark.parametrize("of_model", [{}, {"model": "ranker", "version": "1"}])

@@ -141,6 +141,20 @@ def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> No
         assert "change 1 instances=2 (now 1): breaks at about" in told
 
 
+@pytest.mark.parametrize(("until", "lasts"), [(1110, True), (1800, False)])
+def test_a_model_that_became_slower_is_said_to_be_so(until: float, lasts: bool) -> None:
+    """Its executions took 16 times as long at the same traffic, and the advice was: instances=3."""
+    slower = Made(lambda _, at: 1.0 if 900 <= at < 1110 else 0.062, instances=2)
+    steps = [step for step in slower.steps(poisson(8, 1800)) if step.at <= until]
+    [advice] = advise(Measured("m", "1", replace(ALONE, instances=2), tuple(steps)), [LATE])
+    told = " ".join(report.text(advice).split())
+
+    takes = ("takes 1s, it took 62ms until", "is") if lasts else ("took 1s from .*, 62ms before", "was")
+    pattern = "an execution {}.*; traffic {} unchanged \\([78][0-9.]* requests/s\\)"
+    assert re.search(pattern.format(*takes), told), told
+    assert ("change 1" in told) == ("changes below only help until then" in told), told
+
+
 @pytest.mark.parametrize(
     ("rate", "until", "expected"), [(14, 915, True), (14, 930, True), (20, 915, None), (20, 930, True)]
 )
@@ -172,6 +186,7 @@ def test_what_a_full_queue_rejects_came_too() -> None:
     assert advice.overload is not None
     assert advice.overload.lasts
     assert (60, 28) == (advice.overload.rate, advice.overload.capacity)
+    assert not advice.overload.is_slowness  # larger batches take longer
     # Triton 2.51 does not count them.
     assert "queue_limit" == refusal([replace(step, failures=0) for step in steps], limited)
 

@@ -861,7 +861,13 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             if over.until >= incident.since
         ]
         last = max(found, key=lambda over: over.until, default=None)
-        return SourceFacts(cause=overload_text(last) if last is not None else "")
+        if last is None:
+            return SourceFacts()
+        step = (
+            f"Find what made it slower at {hour_text(last.since, last.until)}: its inputs or files, its disk or GPU, what "
+            "else runs beside it. More instances only help until that is mended."
+        )
+        return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
 
     return ask
 
