@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue import EXPORTER_JOB, state, triton
 from triton_exporter.catalogue.external import stack
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
@@ -27,27 +27,33 @@ _NOT_READY = f"""\
 and on ({_SERVER}, model, version) {state.MODEL_NOT_READY_SINCE}
 and on ({_SERVER}) {state.SERVER_LIVE} == 1
 unless on ({_SERVER}, model, version) {state.MODEL_FIRST_LOAD}"""
+_UNLOADED = f'{state.MODEL_STATE}{{state="unloaded"}}'
+UNLOADED_IN_USE = f"""\
+max without (version, state) ({_UNLOADED}) == 1
+and on (instance, model) sum by (instance, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
+unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"""
+"""PromQL for the models that were unloaded within an hour of their last requests."""
 EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 """PromQL for whether the last scrape of each exporter succeeded."""
 _SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 
 
-def _serving(models: str) -> dict[str, str]:
+def _serving(models: str, should: str = _EXPECTED) -> dict[str, str]:
     """Return parts of a query: on how many servers these models are ready, of how many that should have them, and how
     many more had them ready when their exporters last answered."""
     these = f"and on (cluster, model) ({models})"
     was_ready = f"max by ({_SERVER}, model) (last_over_time({state.MODEL_READY}[1h])) == 1"
     return {
         "serving": f"sum by (cluster, model) ({_READY} {these})",
-        "of": f"count by (cluster, model) (({_EXPECTED}) {these})",
+        "of": f"count by (cluster, model) (({should}) {these})",
         "silent": f"count by (cluster, model) (({was_ready}) and on ({_SERVER}) ({_SILENT}) {these})",
     }
 
 
-def _since_query(alerts: str) -> str:
+def _since_query(alerts: str, of: str = _SERVER) -> str:
     """Return the start of the condition of these alerts, which fire later."""
-    return f'min by ({_SERVER}) ({names.ALERTS}_FOR_STATE{{alertname=~"{alerts}"}})'
+    return f'min by ({of}) ({names.ALERTS}_FOR_STATE{{alertname=~"{alerts}"}})'
 
 
 _DOWN_SERVERS = {
@@ -61,10 +67,14 @@ _EVERYTHING = {
     # A single scrape may fail.
     "unknown": f"{_SILENT} unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
     "unknown since": _since_query("TritonExporterDown"),
-    "not ready": _NOT_READY,
-    "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})",
+    "not ready": f'{_NOT_READY} or label_replace({UNLOADED_IN_USE}, "state", "unloaded", "", "")',
+    "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})"
+    f" or {_since_query('TritonModelUnloadedInUse', f'{_SERVER}, model')}",
     "reason": f"sum by ({_SERVER}, model, reason) ({state.MODEL_LOAD_FAILURES}) > 0",
-    **_serving(f"({_LOST}) or ({_NOT_READY})"),
+    **_serving(
+        f"({_LOST}) or ({_NOT_READY}) or {_UNLOADED} == 1",
+        f"{_EXPECTED} or max by ({_SERVER}, model) ({UNLOADED_IN_USE})",
+    ),
     "servers": f"count({state.SERVER_LIVE} == 1)",
     "models ready": f"count(count by (cluster, model) ({_READY} == 1))",
     "ready": f"min by (model) ({_READY} and on ({_SERVER}, model) ({_EXPECTED})) == 1",
@@ -73,6 +83,7 @@ _STATE_WORDS = {
     "unavailable": "failed to load",
     "missing": "is not listed by Triton",
     "loading": "is loading",
+    "unloaded": "was unloaded while it was in use",
     "ready": "does not work, although Triton reports it ready,",
 }
 """State of a model -> what is wrong."""

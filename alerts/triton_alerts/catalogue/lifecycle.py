@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import models, processes, state, triton
+from triton_alerts.broken import UNLOADED_IN_USE
+from triton_exporter.catalogue import models, processes, state
 from triton_slo import links, names
 from triton_slo.alert_settings import AlertThreshold
 
@@ -222,10 +223,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
     ),
     _model_alert(
         name="TritonModelUnloadedInUse",
-        expr=f"""\
-max without (version, state) ({state.MODEL_STATE}{{state="unloaded"}}) == 1
-and on (instance, model) sum by (instance, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
-unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1""",
+        expr=UNLOADED_IN_USE,
         severity="warning",
         labels=("instance", "model"),
         for_="2m",

@@ -30,7 +30,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.broken import broken_now, served_lines
-from triton_exporter.catalogue import gpu, state
+from triton_exporter.catalogue import gpu, state, triton
 from triton_slo import names
 from triton_slo.advise.measured import Configuration
 from triton_slo.indicators import Errors, Latency, Readiness
@@ -878,7 +878,8 @@ def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: flo
 
 
 def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> None:
-    """Five minutes after it was, the message still said that no version is ready, and what to do about it."""
+    """Five minutes after it was, the message still said that no version is ready, and what to do about it; and before,
+    the web page and `status` that nothing is broken."""
     now = time.time() // STEP * STEP
     series = [(str(state.SERVER_LIVE), {"instance": server}, steps(now, (-1200, 1))) for server in "ab"]
     for instance, model, version, back in (
@@ -891,7 +892,13 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
         labels = {"instance": instance, "model": model, "version": version}
         before = 1 if instance == "b" else 0
         ready = steps(now, (-1200, 1), (-720, before), (-390, back))
-        series.append((str(state.MODEL_READY), labels, ready))
+        unloaded = [(at, 1.0 - value) for at, value in ready]
+        series += [
+            (str(state.MODEL_READY), labels, ready),
+            (str(state.MODEL_STATE), labels | {"state": "unloaded"}, unloaded),
+            (str(state.MODEL_EXPECTED), labels, ready),
+            (str(triton.REQUEST_SUCCESS), labels, [(now - 1200 + at, at) for at in range(0, 480, STEP)]),
+        ]
     texts = {
         "summary": "It was unloaded while it was in use",
         "description": "None is ready.",
@@ -905,6 +912,7 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
             incident = incident.model_copy(update={"members": {"a": lead}})
             known = serving(Prometheus(Access(url)))(incident)
             seen[model] = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+        faults = broken_now(Prometheus(Access(url))).faults()
     ended = seen["back"].lead.model_copy(update={"ends_at": now})
     closed = seen["back"].model_copy(update={"members": {"a": ended}, "closed_at": now})
 
@@ -916,6 +924,10 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
     shown = {model: str(root(incident, Style(), now).blocks) for model, incident in seen.items()}
     assert [True, False, True] == ["None is ready" in text and "Ask" in text for text in shown.values()]
     assert now - 405 <= closed.ended_at < now - 390
+    assert [
+        ("gone was unloaded while it was in use on a: nothing serves it now", True),
+        ("beside was unloaded while it was in use on a: still served by 1 of 2 servers", False),
+    ] == [(fault.text, fault.urgent) for fault in faults]
 
 
 def test_of_a_failed_reload_it_is_said_that_the_old_copy_serves(tmp_path: Path) -> None:
