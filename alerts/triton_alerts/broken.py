@@ -56,6 +56,11 @@ def _since_query(alerts: str, of: str = _SERVER) -> str:
     return f'min by ({of}) ({names.ALERTS}_FOR_STATE{{alertname=~"{alerts}"}})'
 
 
+SILENT_SINCE = f"""\
+max by ({_SERVER}) (max_over_time(timestamp({EXPORTER_UP} == 1)[6h:1m]))
+or {_since_query("TritonExporterDown")}"""
+"""PromQL for when each exporter last answered Prometheus, to the minute; of one that has not for hours, the start of its
+alert, which a restart of Prometheus sets to that of Prometheus."""
 _DOWN_SERVERS = {
     "down": _DOWN,
     "lost": _LOST,
@@ -66,7 +71,7 @@ _EVERYTHING = {
     **_DOWN_SERVERS,
     # A single scrape may fail.
     "unknown": f"{_SILENT} unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
-    "unknown since": _since_query("TritonExporterDown"),
+    "unknown since": SILENT_SINCE,
     "not ready": f'{_NOT_READY} or label_replace({UNLOADED_IN_USE}, "state", "unloaded", "", "")',
     "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})"
     f" or {_since_query('TritonModelUnloadedInUse', f'{_SERVER}, model')}",

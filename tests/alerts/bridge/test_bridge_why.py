@@ -608,7 +608,7 @@ def test_a_model_that_was_removed_was_not_ready(tmp_path: Path, live: bool) -> N
 
 
 def one_dead_server(now: float) -> Iterator[Series]:
-    """Server a died two minutes ago and c was down until a minute ago; d's exporter does not answer."""
+    """Server a died two minutes ago, c was down until a minute ago; d's exporter is silent, Prometheus began again."""
     for server, live in (
         ("a", flat(now, 1, -1200, -135) + flat(now, 0, -120)),
         ("b", flat(now, 1)),
@@ -642,7 +642,7 @@ def one_dead_server(now: float) -> Iterator[Series]:
     dead = {"alertname": "TritonServerDown", "instance": "a"}
     yield "ALERTS_FOR_STATE", dead, flat(now, now - 120, -105)
     dark = {"alertname": "TritonExporterDown", "instance": "d"}
-    yield "ALERTS_FOR_STATE", dark, flat(now, now - 585, -585)
+    yield "ALERTS_FOR_STATE", dark, flat(now, now - 240, -240)
 
 
 @pytest.fixture(scope="module")
@@ -748,11 +748,11 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
     )
     known = before.and_newer(from_prometheus(prometheus)(incident)).and_newer(serving(prometheus)(incident))
     shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
-    nothing = f"nothing is known about d since {clock(now - 585)}: the exporter does not answer Prometheus"
+    nothing = f"nothing is known about d since {clock(now - 600)}: the exporter does not answer Prometheus"
 
     assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
     assert ({"Servers": nothing}, "") == (dict(known.facts), known.over)
-    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 585, now)})
+    assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 600, now)})
     # An alert that ends then has not recovered; and a is not one of the three that are known.
     for labels in ({"model": "dark"}, {"alertname": "TritonServerNotReady", "instance": "d"}):
         assert nothing == serving(prometheus)(about(now, **labels)).not_served

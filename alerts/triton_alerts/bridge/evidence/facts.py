@@ -42,7 +42,7 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.merging import over_or_back
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.broken import EXPORTER_UP, broken_now, down_servers, served_lines, since_text
+from triton_alerts.broken import EXPORTER_UP, SILENT_SINCE, broken_now, down_servers, served_lines, since_text
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
@@ -749,9 +749,8 @@ def _last_time(times: str) -> str:
 def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
     """Return the servers that had a series within the last hour, and whose exporters do not answer Prometheus now, and
     since when; 0 where that is not known."""
-    since = f'max by (instance) ({names.ALERTS}_FOR_STATE{{alertname="{EXPORTER_DOWN[0]}"}})'
     found = prometheus.instant(
-        f"({since} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
+        f"({SILENT_SINCE} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
         f"and on (instance) last_over_time({series}[1h])"
     )
     return {sample.labels.get("instance", "?"): sample for sample in found}
