@@ -334,7 +334,8 @@ def _mention_markup(text: str) -> str:
 
 
 def is_channel_id(text: str) -> bool:
-    return re.fullmatch(r"[CGD][A-Z0-9]{5,}", text) is not None
+    """Return whether it is an id, if a wrong one: no name has capitals."""
+    return re.fullmatch(r"[CGD][A-Z0-9]+", text) is not None
 
 
 def is_channel(text: str) -> bool:

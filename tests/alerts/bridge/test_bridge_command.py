@@ -225,7 +225,7 @@ def test_every_channel_and_the_escalation_are_tried(
             "scope channels:history is missing: a message whose resp",
         ),
         (ALL_SCOPES - {"files:write"}, "C0PAGES", "scope files:write is missing: charts"),
-        (ALL_SCOPES, "C0NOWHERE", "Slack channel C0NOWHERE: channel_not_found (fix: check the id; invite"),
+        (ALL_SCOPES, "C9999", "Slack channel C9999: channel_not_found (fix: check the id; invite"),
     ],
 )
 def test_what_is_missing_in_slack_is_named_one_line_each(
