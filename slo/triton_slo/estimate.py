@@ -41,6 +41,17 @@ def unmeasured(prometheus: Prometheus, plan: Plan, at: float | None = None) -> I
             yield Unmeasured(words, fix, tuple(sorted(groups_of_fix)))
 
 
+def bucket_bounds(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[tuple[float, int]]:
+    """Yield the bounds (seconds) that an objective's histogram has, and of how many groups, now or at a Unix time."""
+    query, unit = plan.objective.indicator.buckets(plan.scope)
+    counted: dict[float, int] = defaultdict(int)
+    for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
+        edge = float(sample.labels.get("le", "+Inf"))
+        # Written as 1 and as 1.0 by two versions of a server: the same bucket.
+        counted[round(edge * unit, 9)] += int(sample.value)
+    yield from ((edge, groups) for edge, groups in sorted(counted.items()) if 0 < edge < float("inf"))
+
+
 def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[GroupStatus]:
     """Yield each group of an objective that may be estimated: its sources, target, error, and if it is idle.
 

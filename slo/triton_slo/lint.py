@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice
@@ -123,15 +123,20 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
 
 
-def notes(objective: Objective, place: Callable[[str], str], now: float | None = None) -> Iterator[Problem]:
-    """Yield conditions under which a valid objective works, and exclusions that ended before `now` (Unix time)."""
+def notes(
+    objective: Objective, place: Callable[[str], str], now: float | None, bounds: Collection[float]
+) -> Iterator[Problem]:
+    """Yield conditions under which a valid objective works, and exclusions that ended before `now` (Unix time).
+
+    `bounds` are those (in seconds) that its histogram is known to have.
+    """
     for field, reason, fix in ended_exclusions(objective, now):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
     thresholds = [
         objective.threshold_seconds,
         *(override.threshold_seconds for override in objective.overrides),
     ]
-    known = sorted({value for value in thresholds if value is not None})
+    known = sorted({value for value in thresholds if value is not None} - {*bounds})
     for field, reason, fix in objective.indicator.notes(known):
         yield Problem(place(field), f"{objective.name}: {reason}", fix)
 

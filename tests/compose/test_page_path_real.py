@@ -137,7 +137,11 @@ def test_check_names_what_is_no_bridge(
             f"bridge: {{url: {url}}}\nobjectives: objectives\nalertmanager: {url}\n"
         )
         assert 1 == main(["check"])
-    printed = capsys.readouterr().err
+        printed = capsys.readouterr().err
+        assert 0 == main(["check", "objectives"])
+    assert (
+        "note: Alertmanager and the bridge are not checked where files are named" in capsys.readouterr().err
+    )
     assert f"Alertmanager at {url} does not answer /api/v2/status as Alertmanager does" in printed
     assert f"bridge.url: {url} is not a bridge" in printed
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from triton_exporter.common.problem import Problem, ProblemsError, by_line, expl
 from triton_exporter.exposition.parse import parse
 from triton_slo import bridge_series, signals
 from triton_slo.artifact import Options
-from triton_slo.estimate import fed_groups, is_precise_enough, uncertainties, unmeasured
+from triton_slo.estimate import bucket_bounds, fed_groups, is_precise_enough, uncertainties, unmeasured
 from triton_slo.group_status import group_name
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.indicators.histograms import STORE_CLASSIC
@@ -160,6 +160,8 @@ class _LiveFindings(NamedTuple):
     hiding: Mapping[str, frozenset[str]] | None = None
     problems: Sequence[Problem] = ()
     uncertain: Sequence[Problem] = ()
+    bounds: Mapping[str, Collection[float]] | None = None
+    """Objective -> the bucket bounds (seconds) that its histogram has."""
 
 
 def _live_findings(
@@ -178,6 +180,10 @@ def _live_findings(
             *_counted_again(prometheus, reading),
             *_lost_histograms(prometheus),
         ],
+        {
+            objective.name: {bound for bound, _ in bucket_bounds(prometheus, Plan(objective, Options()))}
+            for objective in reading.objectives
+        },
     )
 
 
@@ -188,10 +194,11 @@ def _findings(
     reading, now = files.objectives, time.time()
     around = Surroundings(args.scrape_interval, args.retention, live.models, now, live.hiding)
     mistakes = [*files.unreadable, *reading.problems, *findings(reading, around), *live.problems]
+    bounds = live.bounds or {}
     hints = [
         hint
-        for objective in reading.objectives
-        for hint in notes(objective, partial(reading.place, objective.name), now)
+        for each in reading.objectives
+        for hint in notes(each, partial(reading.place, each.name), now, bounds.get(each.name, ()))
     ]
     hints += [*hidden_failures(reading, around), *live.uncertain]
     if not args.prometheus or args.offline:
@@ -204,6 +211,9 @@ def _findings(
                 "name its URL",
             )
         )
+    if args.files and not args.offline and (args.alertmanager or args.webhook_url):
+        reason = "Alertmanager and the bridge are not checked where files are named"
+        hints.append(Problem("", reason, "tritonwatch check, without a file"))
     for settings in files.alerts:
         mistakes += [*settings.problems, *settings.findings(live.models)]
         hints += settings.notes()
@@ -213,10 +223,13 @@ def _findings(
 def _print_text(
     files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem], *, delivered: bool
 ) -> None:
-    for mistake in mistakes:
-        print(mistake, file=sys.stderr)
     for line in explained_once(hints):
         print(printable(f"note: {line}"), file=sys.stderr)
+    # Last and apart: one among many notes is overlooked.
+    if hints and mistakes:
+        print(file=sys.stderr)
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
     if delivered:
         print("pages arrive: Alertmanager sends to the bridge, and the bridge receives the Watchdog alert")
     contents = [count(len(files.objectives.objectives), "objective")]

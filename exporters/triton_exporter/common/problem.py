@@ -48,13 +48,12 @@ class Problem:
 
 
 def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
-    """Yield a line for each problem; a meaning that an earlier line has is not repeated, nor is its fix."""
-    explained: set[tuple[str, str]] = set()
+    """Yield a line for each meaning and fix: the problems that share them, and then these once."""
+    alike: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
-        explanation = problem.meaning, problem.fix
-        yield f"{problem.short()} (explained above)" if explanation in explained else str(problem)
-        if problem.meaning:
-            explained.add(explanation)
+        alike.setdefault((problem.meaning, problem.fix), []).append(problem)
+    for *others, last in alike.values():
+        yield "; ".join([*(problem.short() for problem in others), str(last)])
 
 
 class ProblemsError(ValueError):

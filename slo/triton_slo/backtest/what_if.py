@@ -6,7 +6,7 @@ The data of an objective's groups are read once: they are the same for every tar
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, HistoryError, excluded_spans, fetch, records_from
 from triton_slo.backtest.replay import Replayed
 from triton_slo.backtest.report import Report, backtest, resolution
-from triton_slo.estimate import Unmeasured, fed_groups, uncertainties, unmeasured
+from triton_slo.estimate import Unmeasured, bucket_bounds, fed_groups, uncertainties, unmeasured
 from triton_slo.fields import Choice, error_budget
 from triton_slo.group_status import GroupStatus, group_name, points, version_name
 from triton_slo.names import GROUPING
@@ -114,7 +114,7 @@ def read_evidence(
         tuple(excluded),
         tuple(fed_groups(prometheus, plan, end)),
         tuple(unmeasured(prometheus, plan, end)),
-        tuple(_bounds(prometheus, plan, end)),
+        tuple(bucket_bounds(prometheus, plan, end)),
     )
 
 
@@ -126,16 +126,6 @@ def _since_data(history: History) -> History:
     return History(
         history.keys, history.times[first:], history.bad[:, first:], history.total[:, first:], error
     )
-
-
-def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:
-    query, unit = plan.objective.indicator.buckets(plan.scope)
-    counted: dict[float, int] = defaultdict(int)
-    for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
-        edge = float(sample.labels.get("le", "+Inf"))
-        # Written as 1 and as 1.0 by two versions of a server: the same bucket.
-        counted[round(edge * unit, 9)] += int(sample.value)
-    yield from ((edge, groups) for edge, groups in sorted(counted.items()) if 0 < edge < float("inf"))
 
 
 _POINTS = 120
