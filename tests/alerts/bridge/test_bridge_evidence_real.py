@@ -144,7 +144,7 @@ def test_a_page_about_a_failed_load_has_every_fact(posting: _Posting) -> None:
     facts = _with(posting, page, "Objective", "Burn rate", "Budget left", "Causes", "Servers")
 
     assert page.text.startswith(
-        f"🔴 Model broken failed to load on {_triton(posting)}: weights.txt is missing"
+        f"🔴 Model broken failed to load on {_triton(posting)}; nothing serves it: weights.txt is missing"
     )
     assert "`broken`" in facts["Affected"]
     assert "No server serves model broken" in facts["Also firing"].splitlines()

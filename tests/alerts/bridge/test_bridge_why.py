@@ -917,7 +917,7 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
     closed = seen["back"].model_copy(update={"members": {"a": ended}, "closed_at": now})
 
     assert [
-        f"🟠 {texts['summary']}: nothing serves it",
+        f"🟠 {texts['summary']}; nothing serves it",
         f"🟡 {texts['summary']}; ready again since {clock(now - 400)}",
         f"🟠 {texts['summary']}",
     ] == [headline(incident) for incident in seen.values()]
@@ -928,6 +928,63 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
         ("gone was unloaded while it was in use on a: nothing serves it now", True),
         ("beside was unloaded while it was in use on a: still served by 1 of 2 servers", False),
     ] == [(fault.text, fault.urgent) for fault in faults]
+
+
+def test_the_title_of_a_failed_load_says_that_nothing_serves_and_when_it_is_ready_again(
+    tmp_path: Path,
+) -> None:
+    """It only said "failed to load"; and Slack cut it at 150 characters, in the middle of "ready again since"."""
+    now = time.time() // STEP * STEP
+    series = []
+    for model, spans in (
+        ("tagger", {"a": 0}),
+        ("back", {"a": 1}),
+        ("beside", {"a": 0, "b": 1}),
+        ("unclear", {"a": 0, "d": None}),
+    ):
+        for server, last in spans.items():
+            labels = {"instance": server, "model": model, "version": "1"}
+            ready = 0 if server == "a" else 1
+            series.append((str(state.MODEL_READY), labels, steps(now, (-1200, ready), (-390, last))))
+            if server == "a":
+                since = steps(now, (-1200, now - 1200), (-390, None if last else now - 1200))
+                series.append((str(state.MODEL_NOT_READY_SINCE), labels, since))
+    for server in "ab":
+        series.append((str(state.SERVER_LIVE), {"instance": server}, steps(now, (-1200, 1))))
+    series.append(("up", {"instance": "d", "job": "triton-exporter"}, steps(now, (-1200, 1), (-390, 0))))
+    error = "RuntimeError: cannot read weights s3://prod-weights/tagger/v7.bin: 403 Forbidden"
+    burn = Member(
+        labels={"slo": "readiness", "indicator": "readiness", "alertname": Readiness.burn_alert},
+        starts_at=now - 60,
+    )
+    seen = {}
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        prometheus = Prometheus(Access(url))
+        for model in ("tagger", "back", "beside", "unclear"):
+            incident = about(now, alertname=LOAD_FAILED, model=model, instance="a")
+            texts = {"summary": f"Model {model} failed to load on 127.0.0.1:20100"}
+            lead = incident.lead.model_copy(update={"annotations": texts})
+            also = burn.model_copy(update={"labels": burn.labels | {"model": model}})
+            incident = incident.model_copy(update={"members": {"a": lead, "b": also}})
+            known = SourceFacts(cause="python_error", reasons={f"{model} v1": f"Internal: {error}"})
+            for source in (from_prometheus, serving):
+                known = known.and_newer(source(prometheus)(incident))
+            seen[model] = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+
+    shown = {
+        model: root(incident, Style(), now).blocks[0]["text"]["text"] for model, incident in seen.items()
+    }
+    failed = "failed to load on 127.0.0.1:20100"
+    assert f"🟠 Model tagger {failed}; nothing serves it: {error}"[:147] == shown["tagger"][:147]
+    assert shown["back"].startswith(f"🟡 Model back {failed}: RuntimeError: cannot read")
+    assert shown["back"].endswith(f" …; ready again since {clock(now - 400)}")
+    assert f"🟠 Model beside {failed}: {error}" == shown["beside"]
+    assert f"🟠 Model unclear {failed}: {error}" == shown["unclear"]
+    assert error in root(seen["back"], Style(), now).text
+    down = Member(labels={"alertname": "TritonModelDownEverywhere", "model": "beside"}, starts_at=now)
+    members = {**seen["beside"].members, "c": down}
+    alone = seen["beside"].model_copy(update={"members": members, "evidence": None})
+    assert f"🟠 Model beside {failed}; nothing serves it" == headline(alone)
 
 
 def test_of_a_failed_reload_it_is_said_that_the_old_copy_serves(tmp_path: Path) -> None:

@@ -183,29 +183,34 @@ NOT_CONFIRMED = "⚪ Ended, not confirmed"
 WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
 
 
-def headline(incident: Incident, *, state: bool = True) -> str:
-    """Return what is wrong, in one line, after its state."""
-    lead = incident.lead
-    title = title_of(incident)
-    if reason := causes.brief(incident, lead):
-        title += f": {reason}"
-    if incident.open and (over := incident.source_facts.over):
-        title += f"; {over}"
+_LEAST_REASON = 12
+"""Characters of a reason that say something."""
+
+
+def headline(incident: Incident, *, state: bool = True, limit: int | None = None) -> str:
+    """Return what is wrong, in one line, after its state; the reason is cut to stay below a limit, and not what is new."""
+    dot = WATCHED if incident.is_watched else DOT[incident.severity]
+    mark = "🔕" if incident.silenced else "👀" if incident.acknowledged is not None else ""
+    if not state:
+        title = ""
+    elif incident.open:
+        title = f"{dot}{mark} "
+    else:
+        title = f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: "
+    title += title_of(incident)
+    end = f"; {over}" if incident.open and (over := incident.source_facts.over) else ""
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
-        title += (
+        end += (
             f" (and {others} other models, servers or GPUs)"
             if others > 1
             else " (and one other model, server or GPU)"
         )
-    if not state:
-        return title
-    if not incident.open:
-        return f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: {title}"
-    dot = WATCHED if incident.is_watched else DOT[incident.severity]
-    if incident.silenced:
-        return f"{dot}🔕 {title}"
-    return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
+    if reason := causes.brief(incident, incident.lead):
+        left = _LEAST_REASON if limit is None else limit - text.units(f"{title}: {end}")
+        if left >= _LEAST_REASON:
+            title += f": {reason if limit is None else plain(reason, left)}"
+    return title + end
 
 
 def person(by: str) -> str:
@@ -347,7 +352,7 @@ def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Mess
     facts = [field(name, value) for name, value in _fact_pairs(incident)]
     step = causes.first_step(incident, incident.lead)
     blocks: list[Block] = [
-        header(title),
+        header(headline(incident, limit=text.MAX_HEADER_LENGTH)),
         section(state),
         *([{"type": "section", "fields": facts}] if facts else []),
         *_why_blocks(incident),
@@ -547,7 +552,7 @@ def _why_blocks(incident: Incident) -> list[Block]:
     description = "" if is_past else lead.annotations.get("description", "")
     blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
     cause = causes.brief(incident, lead)
-    if cause and cause not in plain(title_of(incident) + f": {cause}", text.MAX_HEADER_LENGTH - 10):
+    if cause and cause not in headline(incident, limit=text.MAX_HEADER_LENGTH):
         blocks.append(section(f"*Cause*\n{prose(cause, 600)}"))
     reasons: dict[str, list[str]] = {}
     for name, reason in incident.source_facts.reasons.items():

@@ -706,11 +706,10 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         not_served = _nothing_known(unknown) if unknown else not_served
         return known.model_copy(update={"not_served": not_served})
     not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
-    if member.name == UNLOADED_IN_USE:
-        nothing = not_served and not unknown
-        known = known.model_copy(
-            update={"title": f"{summary_of(member)}: nothing serves it" if nothing else ""}
-        )
+    if member.name in (LOAD_FAILED, UNLOADED_IN_USE):
+        nothing = not_served and not (unknown or over)
+        title = f"{summary_of(member)}; nothing serves it" if nothing else ""
+        known = known.model_copy(update={"title": title})
     not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
     return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
 

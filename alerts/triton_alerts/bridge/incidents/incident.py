@@ -474,7 +474,14 @@ def title_of(incident: Incident) -> str:
     # What other servers serve is of the moment: of what has ended, only what was so counts.
     of_server = not lead.labels.get("model") or lead.name in EXPORTER_DOWN
     knows = SLO in lead.labels or incident.open or (of_server and incident.source_facts.ended is not None)
-    return (incident.source_facts.title if knows else "") or summary_of(lead)
+    title = incident.source_facts.title if knows else ""
+    if (
+        title is None
+        and lead.name == LOAD_FAILED
+        and any(each.name == "TritonModelDownEverywhere" for each in incident.firing)
+    ):
+        return f"{summary_of(lead)}; nothing serves it"
+    return title or summary_of(lead)
 
 
 def summary_of(member: Member) -> str:
