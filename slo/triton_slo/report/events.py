@@ -277,7 +277,7 @@ def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict
     first = f"({counter} offset {seconds}s or min_over_time({counter}{window}))"
     # The copy lags by up to four minutes, in which most failures of a period so far may be.
     most = f"max_over_time({counter}{window})"
-    last = f"({names.COUNTER}{matchers} > {most} or {most})"
+    last = f"(last_over_time({names.COUNTER}{matchers}[1h]) > {most} or {most})"
     grown = f"{last} - {first} >= 0 and resets({counter}{window}) == 0 or increase({counter}{window})"
     target = f"{names.OBJECTIVE_RATIO}{matchers}{window}"
     counted: dict[_GroupOf, dict[str, float]] = defaultdict(dict)
