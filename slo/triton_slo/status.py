@@ -173,9 +173,10 @@ class _SamplesByGroup:
             if reason:
                 yield reason, seconds
             elif names.COUNTER not in own:  # what is counted has data: again, or those of a gateway
-                ago = max(seconds, own.get(AGE, 0.0))
-                # The age is that at the last whole minute: the data ended within the next, though not after now.
-                yield f"no data since {hour_text(self._at - max(0.0, ago - 30), self._at)}", ago
+                age = own.get(AGE, 0.0)
+                # The age is that at the last whole minute: the data ended within the next.
+                ended = self._at - max(seconds, age - 30)
+                yield f"no data since {hour_text(ended, self._at)}", max(seconds, age)
 
     def group_status(self, key: _GroupKey) -> GroupStatus:
         """Return all that is known about one group of an objective."""
