@@ -325,7 +325,7 @@ def test_on_the_first_day_this_month_is_reported_with_its_caveats(
 ) -> None:
     """Half an hour after the rules were loaded, without an option; nothing is recorded of the last month.
 
-    It ended four to eight minutes before: of 689 failures it counted 393.
+    It ended four to eight minutes before: of 689 failures it counted 393. The exporter has been silent for a minute.
     """
     began, now = unix("2025-09-12T10:20"), unix("2025-09-12T10:54")
     more = [
@@ -337,11 +337,13 @@ def test_on_the_first_day_this_month_is_reported_with_its_caveats(
     failed, events = group.truth((began, now + 60))
     labels = {names.SLO: "young", names.INDICATOR: "errors", "model": "good", "version": "1"}
     newer = [
-        (names.COUNTER, {**labels, names.EVENT: event}, [(now - AGE, float(value))])
+        (names.COUNTER, {**labels, names.EVENT: event}, [(now - 90, float(value))])
         for event, value in ((names.ERROR, failed), (names.TOTAL, events))
     ]
     monkeypatch.setattr(time, "time", lambda: now)
-    with history.serve(history.openmetrics([*young.series(), *newer]), tmp_path) as url:
+    with history.serve(
+        history.openmetrics([*young.series(), *newer]), tmp_path, flags=["--query.lookback-delta=1m"]
+    ) as url:
         assert 0 == main(["report", "--prometheus", url])
         printed = capsys.readouterr().out
         assert 1 == main(["report", "--prometheus", url, "--period", "last-month"])
