@@ -117,6 +117,16 @@ def test_a_load_failure_that_was_repaired_is_no_reason() -> None:
         assert reasons == reasons_in({"models": [entry]}, {"broken"}, NOW)
 
 
+def test_of_a_model_that_was_unloaded_neither_that_word_nor_an_old_load_failure_is_the_reason() -> None:
+    """It was loaded for weeks; one whose load failed and that was then unloaded keeps the reason."""
+    failure = FAILURE | {"at": rfc3339(NOW - 30)}
+    entry = _entry(state="unloaded", reason="unloaded", last_load_failure=failure)
+
+    assert {} == reasons_in({"models": [entry]}, {"broken"}, NOW)
+    assert {"broken v1": "weights missing"} == reasons_in({"models": [entry]}, {"broken"}, NOW, of_load=True)
+    assert {} == reasons_in({"models": [entry]}, {"broken"}, NOW + 1000, of_load=True)
+
+
 def test_a_state_in_another_shape_is_not_a_reason() -> None:
     """Unknown content is ignored."""
     for state in (

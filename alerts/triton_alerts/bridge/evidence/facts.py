@@ -218,7 +218,7 @@ _BEFORE_SECONDS = 900.0
 """How long before the first alert a failed load may be to explain it: such an alert looks back."""
 LATE_SECONDS = 120.0
 """How much later than its effect a cause may be dated: alerts, polls and scrapes begin late."""
-_GONE = ("missing", "not_loaded", "unloaded")
+_GONE = ("missing", "not_loaded")
 
 
 def error_messages(exporters: Sequence[Access]) -> Source:
@@ -278,12 +278,10 @@ def reasons_in(state: Any, models: set[str], since: float, *, of_load: bool = Fa
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         # It still is where the model was unloaded or deleted since.
         texts = [entry.get("reason"), load.get("text")]
-        if entry.get("ready"):
-            reload = of_load and _moment(load.get("at")) >= since - _BEFORE_SECONDS
-            texts = [load.get("text")] if reload else []
-        if (
-            entry.get("state") == "unknown"
-        ):  # of a server that does not answer: the reason is no error of the model
+        if entry.get("ready") or entry.get("state") == "unloaded":  # "unloaded" is all that Triton says of it
+            explains = of_load and _moment(load.get("at")) >= since - _BEFORE_SECONDS
+            texts = [load.get("text")] if explains else []
+        if entry.get("state") == "unknown":  # the server does not answer: the reason is no error of the model
             texts = [load.get("text")]
         elif entry.get("state") in _GONE:
             texts.reverse()
