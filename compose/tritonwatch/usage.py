@@ -70,6 +70,8 @@ class _Once(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: object, option: str | None = None) -> None:
         if getattr(namespace, self.dest):
             parser.error(f"{option} is given twice; it takes one value")
+        if not values:
+            parser.error(f"{option} is empty; name one, or leave it out")
         setattr(namespace, self.dest, values)
 
 
@@ -419,9 +421,9 @@ def _changed(text: str) -> dict[str, float]:
         except ValueError:
             value = math.nan
         least = 0 if name in ("delay_ms", "max_queue_size", "batching") else 1
-        most = 1 if name == "batching" else 1_000_000
+        most = {"batching": 1, "instances": 1000, "replicas": 1000}.get(name, 1_000_000)
         if not least <= value <= most or (name != "delay_ms" and value != int(value)):
-            form = "on or off" if name == "batching" else f"a number of {least} or more"
+            form = "on or off" if name == "batching" else f"a number of {least} to {most}"
             raise argparse.ArgumentTypeError(f"{part!r}: {number!r} is not {form}")
         if changed.setdefault(name, value) != value:
             raise argparse.ArgumentTypeError(f"{name} is given twice")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from triton_exporter.common.duration import time_text
-from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads, present, queue_limit
-from triton_slo.advise.measured import Configuration, Measured, Promise
+from triton_exporter.common.duration import measured_text, time_text
+from triton_slo.advise.fit import LARGE_Z, Fit, Overload, UnfitError, fit, overloads, present, queue_limit
+from triton_slo.advise.measured import NEAR, Configuration, Measured, Promise, Step, total
 from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
 
@@ -129,7 +129,7 @@ def advise(
             traffic = present(fitted, measured.steps)
             play = Play(traffic, promise)
             breaks = play.breaks(now)
-            _refuse_contradiction(breaks, promise, fitted)
+            _refuse_contradiction(advice, play, breaks, fitted, total(measured.steps))
         except UnfitError as error:
             return replace(advice, unknown=error.reason, text=str(error))
         asked = play.change(changed, now) if changed else None
@@ -152,24 +152,35 @@ def advise(
     return tuple(map(of, promises))
 
 
-def _refuse_contradiction(breaks: Range, promise: Promise, fitted: Fit) -> None:
-    """Raise UnfitError where it held at traffic above the range, or was broken though the busiest minutes are below it."""
-    held = promise.holds is True and (breaks.most or 0.0) < fitted.rate / GAIN
-    broken = promise.holds is False and not fitted.left_out and (breaks.least or 0.0) > GAIN * fitted.peak
-    if held or broken:
-        raise UnfitError(
-            "tail_differs",
-            f"{'fewer' if held else 'more'} requests were too slow at this traffic than predicted: some executions take "
-            "much longer than most, and counters do not show how long",
-        )
+def _refuse_contradiction(advice: Advice, play: Play, breaks: Range, fitted: Fit, sums: Step) -> None:
+    """Raise UnfitError where it held at traffic above the range, or more requests were bad than the busiest minutes explain,
+    or they waited much less than modelled."""
+    promise, now, traffic = advice.promise, advice.configuration or Configuration(), play.fit
+    bad = math.nan if promise.good is None else 1 - promise.good
+    allowed, most = 1 - promise.target, breaks.estimate or breaks.most or 0.0
+    held = promise.holds is True and most < fitted.rate / GAIN
+    if traffic.seconds >= 60 and not advice.is_overloaded and most < traffic.rate / GAIN:
+        # Even if all that were bad came in the last minutes.
+        held |= bad * (sums.requests + sums.failures) < allowed / NEAR * traffic.rate * traffic.seconds
+    less = fitted.z < -LARGE_Z and fitted.wait < 0.75 * fitted.modelled_wait - 0.001 * promise.threshold
+    why = "some executions may take much longer than most, and counters do not show how long"
+    if held or (less and breaks.estimate is not None):
+        why += ", or large batches take less than small ones suggest"
+        why += f" (mean wait {measured_text(fitted.wait)}, not {measured_text(fitted.modelled_wait)}, z {fitted.z:.1f})"
+        raise UnfitError("tail_differs", f"fewer requests were late at this traffic than predicted: {why}")
+    if bad > allowed / NEAR and not (fitted.left_out or advice.overload):
+        predicted = play.bad(now.setting(fitted.rows), fitted.slow, GAIN * fitted.peak / fitted.servers)
+        if bad > 3 * predicted:
+            text = f"{ratio(bad)} of the requests were late, and {ratio(predicted)} are predicted at the busiest time: {why}"
+            raise UnfitError("tail_differs", f"{text}, or many requests come at once at regular times")
 
 
 def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: Range) -> tuple[str, str]:
     """Return the reason and its sentence."""
     service = fitted.service
-    if breaks.most and service.cv2 > HEAVY_CV2:
+    if breaks.most and breaks.least is None:
         return "unseen_tail", (
-            f"executions vary much (cv2 {service.cv2:.2f}), and counters do not show how long the longest take: "
+            f"executions vary (cv2 {service.cv2:.2f}), and counters do not show how long the longest take: "
             "only an upper limit is known"
         )
     if breaks.most:
@@ -259,6 +270,8 @@ class Play:
             note = "if the model can"
         elif changed.dynamic_batching and not now.dynamic_batching:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
+        if not breaks.most and setting.delay > self.promise.threshold:
+            note = f"the batcher delays requests by up to {1000 * setting.delay:g} ms"
         was = {
             "instances": now.instances,
             "max_batch_size": now.max_batch_size,
@@ -295,30 +308,36 @@ class Play:
         limits = [] if estimate is None else [estimate]
         if slow.seconds(full) > 1.02 * fast.seconds(full) or slow.cv2 - fast.cv2 > 0.02:
             limits += [self._break(configuration, end) for end in (slow, fast)]
-        return Range((1 - MARGIN) * min(limits), estimate, (1 + MARGIN) * max(limits))
+        most = (1 + MARGIN) * max(limits)
+        # Where it may be broken at any traffic, only an upper limit is known.
+        return Range((1 - MARGIN) * min(limits), estimate, most) if min(limits) else Range(None, None, most)
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
         setting = configuration.setting(self.fit.rows)
         capacity = setting.instances * setting.max_batch / service.seconds(setting.max_batch)
         rate = max(self.fit.rate / self.fit.servers, capacity / 20)
-        if self._is_met(setting, service, rate):
-            while rate < capacity and self._is_met(setting, service, rate * _STRIDE):
+
+        def is_met(rate: float) -> bool:
+            return self.bad(setting, service, rate) <= 1 - self.promise.target
+
+        if is_met(rate):
+            while rate < capacity and is_met(rate * _STRIDE):
                 rate *= _STRIDE
         else:
             rate /= _STRIDE
-            while not self._is_met(setting, service, rate):
+            while not is_met(rate):
                 rate /= _STRIDE
                 if rate < capacity / 1000:
                     return 0.0
         least, most = rate, rate * _STRIDE
         while most - least > _PRECISION * most:
             rate = (least + most) / 2
-            least, most = (rate, most) if self._is_met(setting, service, rate) else (least, rate)
+            least, most = (rate, most) if is_met(rate) else (least, rate)
         return min(least, capacity) * self.fit.servers
 
-    def _is_met(self, setting: Setting, service: Service, rate: float) -> bool:
-        """Return whether so few requests are late or refused."""
+    def bad(self, setting: Setting, service: Service, rate: float) -> float:
+        """Return the share of requests that are late or refused on one server, roughly where it is far from the allowed one."""
         allowed, bad, limit = 1 - self.promise.target, 0.0, self.promise.threshold
         for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
             outcome = simulate(setting, service, rate, self.fit.burst, requests=requests)
@@ -329,4 +348,4 @@ class Play:
             bad = (outcome.refused + late) / (outcome.refused + len(outcome.waits))
             if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
                 break  # clear already
-        return bad <= allowed
+        return bad

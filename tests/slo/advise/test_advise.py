@@ -99,6 +99,16 @@ def test_a_prediction_is_not_judged_by_rates_that_vary() -> None:
     assert "cannot be judged: the rate varied from " in found.open
 
 
+def test_a_wait_that_is_off_by_a_factor_is_not_as_predicted() -> None:
+    """Six hundred requests at once wait three seconds: their standard error is large, and no excuse."""
+    promise = Promise("waits", "queue", 0.99, 0.1)
+    [advice] = advise(Measured("m", "1", ONE, tuple(Made(varying(0.02)).steps(poisson(30)))), [promise])
+    times = sorted([*poisson(30, 900, seed=4), *[450.0] * 600])
+    found = compare(advice, 0, Measured("m", "1", TWO, tuple(Made(varying(0.02), instances=2).steps(times))))
+
+    assert not found.came_true
+
+
 def test_no_change_is_needed_where_there_is_room(
     prometheus: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +134,9 @@ def test_a_model_that_was_just_begun_to_be_scraped_is_unknown(
         (["--if", "batching=2"], 2, "'2' is not on or off"),
         (["--if", "instances=2", "--if", "batching=on"], 2, "--if is given twice"),
         (["--model", "m", "--model", "m"], 2, "--model is given twice"),
-        (["--if", "instances=0"], 2, "is not a number of 1 or more"),
+        (["--if", "instances=0"], 2, "is not a number of 1 to 1000"),
+        (["--if", "instances=1000000"], 2, "is not a number of 1 to 1000"),
+        (["--model", ""], 2, "--model is empty"),
         (["--model", "n"], 1, "Prometheus has no counters of model n in the last 1h"),
         (["--objective", "wait"], 2, "--objective wait: is not an objective; did you mean waits?"),
         (["--check", "nowhere.json"], 2, "nowhere.json: No such file"),

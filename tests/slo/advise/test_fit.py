@@ -255,6 +255,16 @@ def test_a_shared_device_is_refused() -> None:
     assert "" == refusal_or_none(shared(0.3, least=0.95))
 
 
+def test_a_model_whose_traffic_rises_at_the_same_time_shares_nothing() -> None:
+    """Both have more requests from a moment on, and executions of the one take longer the more of its own come."""
+    rates = [6 + k // 45 * 6 for k in range(60)]
+    times = [60 * k + at for k, rate in enumerate(rates) for at in poisson(rate, 60, seed=k)]
+    made = Made(lambda _, at: 0.02 * (1 + 0.01 * rates[min(59, int(at // 60))]))
+    steps = made.steps(times, others=lambda at: rates[min(59, int(at // 60))] / 20)
+
+    assert "" == refusal_or_none(steps)
+
+
 def refusal_or_none(steps: list[Step]) -> str:
     [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [PROMISE], changes=False)
     return advice.unknown
@@ -301,6 +311,49 @@ def test_what_was_not_tried_is_refused() -> None:
     assert "unsupported" == refusal(steps, replace(ALONE, unsupported=("a response cache",)))
     assert "queue_limit" == refusal(steps, Configuration(max_batch_size=1, dynamic_batching=True, limit=9))
     assert "queue_limit" == refusal(steps, replace(BATCHING, limit=4))
+
+
+@pytest.mark.parametrize("phase", range(0, 15, 3))
+def test_a_short_overload_that_has_ended_is_named_or_refused(phase: int) -> None:
+    """25 s in which 40 requests/s come to an instance that answers 24: wherever the steps of 15 s cut it."""
+    times = [
+        *poisson(10, 90),
+        *(90 + phase + at for at in poisson(40, 25)),
+        *(130 + at for at in poisson(10, 80)),
+    ]
+    steps = tuple(Made(varying(0.041)).steps(sorted(times)))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [replace(LATE, target=0.95, threshold=0.3)])
+
+    assert advice.overload is not None or advice.unknown in ("other_delay", "paced_clients")
+
+
+def test_what_was_borne_in_the_last_minutes_does_not_break() -> None:
+    """Of an hour's mean traffic there is room; five minutes above the estimate held, and an autoscaler would add replicas."""
+    steps = tuple(Made(varying(0.02)).steps([*poisson(10, 3300), *(3300 + at for at in poisson(42, 300))]))
+    [advice] = advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=0.9999)], changes=False)
+
+    assert "tail_differs" == advice.unknown
+    assert advice.headroom is None
+
+
+def test_many_requests_at_regular_times_are_no_bursts() -> None:
+    """25 every 10 s among single ones: the same mean wait as bursts of six, and 5 % late where hardly any is expected."""
+    times = sorted([*poisson(8, 900), *(10.0 * k for k in range(90) for _ in range(25))])
+    promise = Promise("answers", "latency", 0.95, 0.35, 0.95)
+    [advice] = advise(Measured("m", "1", ALONE, tuple(Made(varying(0.02)).steps(times))), [promise])
+
+    assert "tail_differs" == advice.unknown
+
+
+@pytest.mark.parametrize("threshold", [0.038, 0.04, 0.042, 0.044, 0.046])
+def test_nothing_breaks_at_zero(threshold: float) -> None:
+    """Of 300 executions it is open whether 5 % of them alone take longer than the threshold: only a limit is told."""
+    steps = tuple(Made(varying(0.02, cv2=0.3)).steps(poisson(6, 90)))
+    [advice] = advise(
+        Measured("m", "1", ALONE, steps), [Promise("f", "latency", 0.95, threshold)], changes=False
+    )
+
+    assert advice.breaks is None or advice.breaks.least is None or advice.breaks.least > 0
 
 
 def test_a_threshold_below_the_service_time_is_refused() -> None:
@@ -426,6 +479,7 @@ def test_a_server_that_another_one_replaced_is_not_counted() -> None:
         ({"max_batch_size": 16}, "change nothing", True),
         ({"max_batch_size": 1, "max_queue_size": 9}, "beside idle instances", False),
         ({"delay_ms": 5, "batching": 0}, "change nothing", True),
+        ({"delay_ms": 100_000, "max_queue_size": 1}, "delays requests by up to 100000 ms", False),
     ],
 )
 def test_a_change_that_does_nothing_or_stalls_is_called_so(
