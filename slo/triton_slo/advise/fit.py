@@ -58,9 +58,8 @@ class Fit:
     `rate` is that of all servers, of all the time or of the `seconds` before `until` (Unix time), as `utilization`; `peak`
     that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow,
     two standard errors away: an execution of a mean batch takes the same with all three. Waits are those outside of
-    overloads. `overhead` is the time of a request outside of queue and execution, `batch` the largest mean
-    of a step in requests, `left_out` the share of the steps that
-    are unlike the rest.
+    overloads. `overhead` is the time of a request outside of queue and execution, `batch` the largest mean of a step in
+    requests, `left_out` the share of the steps that are unlike the rest.
     """
 
     service: Service
@@ -430,9 +429,8 @@ def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float
     for key, own in groupby(blocks, lambda block: round(math.log(block.requests / block.seconds) / LEVEL)):
         alike = list(own)
         level = total(alike)
-        outcome = simulate(
-            setting, service, level.requests / level.seconds, burst, requests=_PLAYED, seed=key
-        )
+        rate = level.requests / level.seconds
+        outcome = simulate(setting, service, rate, burst, requests=_PLAYED, seed=key)
         queued += [outcome.mean_wait * block.requests for block in alike]
         executed += [outcome.executions / len(outcome.waits) * block.requests for block in alike]
         parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
