@@ -729,6 +729,9 @@ def test_a_server_whose_exporter_is_silent_may_serve(dead_server: tuple[Promethe
         "ranker: still served by 1 of 3 servers, of 1 nothing is known",
         "whether batcher is served is unknown: of 1 of 2 servers nothing is known",
     ] == sorted(served_lines(server.models))
+    page = about(time.time(), alertname="TritonModelDownEverywhere", model="batcher", severity="critical")
+    title = serving(prometheus)(page).title or ""
+    assert title.startswith("No server that is known serves batcher: nothing is known about d since ")
     del server.models["broken"]
     assert server.words.endswith(": whether batcher is served is unknown")
 

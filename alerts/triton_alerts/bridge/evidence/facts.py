@@ -708,6 +708,9 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         nothing = not_served and not (unknown or over)
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
         known = known.model_copy(update={"title": title})
+    elif member.name == "TritonModelDownEverywhere" and not_served and unknown:
+        title = f"No server that is known serves {model}: {_nothing_known(unknown)}"
+        known = known.model_copy(update={"title": title})
     not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
     return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
 
