@@ -30,8 +30,8 @@ unless on ({_SERVER}, model, version) {state.MODEL_FIRST_LOAD}"""
 _UNLOADED = f'{state.MODEL_STATE}{{state="unloaded"}}'
 UNLOADED_IN_USE = f"""\
 max without (version, state) ({_UNLOADED}) == 1
-and on (instance, model) sum by (instance, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
-unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"""
+and on ({_SERVER}, model) sum by ({_SERVER}, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
+unless on ({_SERVER}, model) max by ({_SERVER}, model) ({state.MODEL_READY}) == 1"""
 """PromQL for the models that were unloaded within an hour of their last requests."""
 EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 """PromQL for whether the last scrape of each exporter succeeded."""

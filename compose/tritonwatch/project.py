@@ -59,6 +59,7 @@ def load(args: argparse.Namespace, environment: Mapping[str, str]) -> OptionsFil
         f"{section}{option.name}": f"{option.key.removesuffix('.url')}: {form[option.key]}"
         for own, option in every
         for section in ("", f"{own}.")
+        if section or len({other.key for _, other in every if other.name == option.name}) == 1
     }
     return read_file(Path(named or found or FILE), form.keys(), renamed=renamed)
 

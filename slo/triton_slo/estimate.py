@@ -46,7 +46,10 @@ def bucket_bounds(prometheus: Prometheus, plan: Plan, at: float | None = None) -
     query, unit = plan.objective.indicator.buckets(plan.scope)
     counted: dict[float, int] = defaultdict(int)
     for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
-        edge = float(sample.labels.get("le", "+Inf"))
+        try:
+            edge = float(sample.labels.get("le", "+Inf"))
+        except ValueError:  # of a peer's series
+            continue
         # Written as 1 and as 1.0 by two versions of a server: the same bucket.
         counted[round(edge * unit, 9)] += int(sample.value)
     yield from ((edge, groups) for edge, groups in sorted(counted.items()) if 0 < edge < float("inf"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
@@ -137,8 +138,12 @@ def _regex(value: str) -> str:
     for pattern, lacks in _NOT_IN_PROMETHEUS:
         if re.search(pattern, outside):
             raise ValueError(f"Prometheus (RE2) has {lacks}")
+    counts = [int(most) for most in re.findall(r"\{(?:\d*,)?(\d+),?\}", outside)]
+    if "){" in outside and math.prod(max(1, most) for most in counts) > 1000:
+        raise ValueError("Prometheus (RE2) has no repetition over 1000, also where one is in another")
     try:
-        re.compile(value, _AS_PROMETHEUS)
+        with warnings.catch_warnings(action="ignore"):  # of sets in sets, which are none here
+            re.compile(value, _AS_PROMETHEUS)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except re.error as error:

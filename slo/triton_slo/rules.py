@@ -323,11 +323,14 @@ def _about_the_objective(plan: Plan) -> Iterator[Rule]:
 
 
 def _since(plan: Plan) -> Rule:
-    own = plan.own
+    own, budget = plan.own, f"{names.ERROR_BUDGET_RATIO}{plan.own}"
+    known = f"last_over_time({budget}[1d])"
+    if plan.objective.calendar is not None:  # its period has events that no window has any more
+        known = f"({known} or last_over_time({budget}[{number(plan.objective.window.seconds / DAY)}d:6h]))"
     # These are evaluated more rarely than the group is counted: it may have been counted for some minutes.
     counted = f"timestamp({names.COUNTER}{own})[{plan.clock.text('5m')}:{plan.clock.text('15s')}]"
     return Rule(
-        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s) and last_over_time({names.ERROR_BUDGET_RATIO}{own}[1d])\n"
+        f"last_over_time({names.COUNTER_SINCE}{own}[1d] offset 1s) and {known}\n"
         f"or min without ({names.EVENT}) (min_over_time({counted}))",
         names.COUNTER_SINCE,
         labels=plan.labels,

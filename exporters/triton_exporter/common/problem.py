@@ -52,8 +52,11 @@ def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
     alike: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         alike.setdefault((problem.meaning, problem.fix), []).append(problem)
-    for *others, last in alike.values():
-        yield "; ".join([*(problem.short() for problem in others), str(last)])
+    for (meaning, fix), (*others, last) in alike.items():
+        if meaning or fix:
+            yield "; ".join([*(problem.short() for problem in others), str(last)])
+        else:
+            yield from map(str, (*others, last))
 
 
 class ProblemsError(ValueError):

@@ -15,8 +15,13 @@ MOVED = 0.05
 """Traffic, or the time of executions, that differs by more than this share is computed again."""
 
 
+_LASTS = 3600.0
+"""Seconds after which it is computed again in any case: what is measured is another hour then."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Computed:
+    at: float
     conditions: object
     amounts: tuple[float, ...]
     advice: tuple[Advice, ...]
@@ -48,11 +53,13 @@ class Watch:
             last = self._known.get(key)
             if (
                 last is None
+                or now - last.at >= _LASTS
+                or any(each.unknown == "load_changed" for each in last.advice)
                 or last.conditions != conditions
                 or any(abs(new - old) > MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
             ):
                 self.computations += 1
-                last = _Computed(conditions, amounts, advise(measured, own, changes=False))
+                last = _Computed(now, conditions, amounts, advise(measured, own, changes=False))
             # The break rate stays; the traffic is that of now.
             now_fits = ((each, each.fit and present(each.fit, measured.steps)) for each in last.advice)
             known[key] = replace(last, advice=tuple(replace(each, fit=fit) for each, fit in now_fits))

@@ -274,7 +274,7 @@ def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict
     seconds = max(1, round(period.end - period.start))
     window, counter = f"[{seconds}s]", f"{names.COPY}{matchers}"
     # Exact; `increase` extrapolates to both ends, which are a tenth of the first hour. It knows where a counter began again.
-    first = f"({counter} offset {seconds}s or min_over_time({counter}{window}))"
+    first = f"({names.COUNTER}{matchers} offset {seconds}s or {counter} offset {seconds}s or min_over_time({counter}{window}))"
     # The copy lags by up to four minutes, in which most failures of a period so far may be.
     most = f"max_over_time({counter}{window})"
     last = f"(last_over_time({names.COUNTER}{matchers}[1h]) > {most} or {most})"

@@ -511,6 +511,72 @@ def test_all_that_ended_together_is_over_together(tmp_path: Path) -> None:
     assert abs((late.counted_until or 0.0) - over) <= 60
 
 
+def test_a_calm_version_does_not_make_the_page_of_another_one_over(tmp_path: Path) -> None:
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    own = {"slo": "errors", "indicator": "errors", "model": "m", "severity": "critical", "tier": "page_fast"}
+    pages = {each: Member(labels={**own, "version": each}, starts_at=now - 600) for each in ("1", "2")}
+    failing: dict[str, float | Callable[[float], float]] = {
+        "1": lambda at: 0.8 if at < now - 150 else 0.0,
+        "2": 8.0,
+    }
+    series = [
+        each
+        for version, failed in failing.items()
+        for each in recorded_group(
+            group_labels("errors", "m", version),
+            times,
+            target=0.99,
+            since=times[0],
+            burn=5.0,
+            events=(failed, 8.0),
+        )
+    ]
+    incident = about(now).model_copy(update={"members": pages})
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+    incident = incident.model_copy(update={"evidence": Evidence.of(known, now, about=incident.led_by)})
+
+    assert () == known.calm
+    assert not incident.is_over(pages["2"])
+
+
+def test_alerts_of_two_gpus_are_both_named() -> None:
+    now = time.time()
+    alerts = {
+        gpu: Member(
+            labels={"alertname": "GpuXidHardware", "instance": "h", "gpu_uuid": gpu, "severity": "warning"},
+            annotations={"summary": f"{gpu} reported an error"},
+            starts_at=now - 600,
+        )
+        for gpu in ("GPU-a", "GPU-b")
+    }
+    shown = str(root(about(now).model_copy(update={"members": alerts}), Style(), now))
+
+    assert "GPU-a reported" in shown
+    assert "GPU-b reported" in shown
+
+
+@pytest.mark.parametrize("every", [70, 10])
+def test_what_was_over_fails_where_all_requests_do(tmp_path: Path, every: int) -> None:
+    """With a request in 70 s, five failures never came in the five minutes, and it stayed over."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    group = group_labels("errors", "ranker")
+    failed = [(at, float(sum(now - 1700 + every * n <= at for n in range(1700 // every)))) for at in times]
+    series = [
+        *recorded_group(group, times, target=0.9, since=times[0], burn=5.0),
+        *((names.COUNTER, {**group, names.EVENT: event}, failed) for event in (names.ERROR, names.TOTAL)),
+    ]
+    incident = about(now, **group, alertname=Errors.burn_alert, severity="critical")
+    over = Evidence(at=now - 60, over="now within the target")
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident.model_copy(update={"evidence": over}))
+
+    assert "" == known.over
+    assert "ranker: 100 % of requests fail" in (known.title or "")
+
+
 def test_a_server_that_dies_for_the_first_time_is_not_down_again(
     dead_server: tuple[Prometheus, float],
 ) -> None:

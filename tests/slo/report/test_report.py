@@ -28,9 +28,11 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Instruments, Webhook, listen
 from triton_slo import names
+from triton_slo.objective.model import Period
 from triton_slo.prometheus import Prometheus
+from triton_slo.promql import Matchers
 from triton_slo.report.documents import document, sections
-from triton_slo.report.events import ReportedPeriod, parse_period
+from triton_slo.report.events import ReportedPeriod, _counted, parse_period
 from triton_slo.report.outcome import recorded_report
 from triton_slo.server_access import Access
 from tritonwatch.cli import main
@@ -734,3 +736,26 @@ def test_the_report_is_chosen_and_printed_without_javascript(browser: Browser, s
         assert page.locator("table").first.is_visible()
         if PICTURES:
             page.screenshot(path=Path(PICTURES) / "web-report-print.png")
+
+
+def test_what_fails_before_the_end_of_a_period_is_of_that_period_alone(tmp_path: Path) -> None:
+    """The counter says it at once, the copy of the counter up to four minutes later."""
+    middle = 1_760_000_400 // 240 * 240 - 3480
+    labels = {names.SLO: "errors", names.INDICATOR: "errors", "model": "m", names.EVENT: names.ERROR}
+
+    def counted(step: int) -> list[tuple[float, float]]:
+        times = range((middle - 7200) // 240 * 240, middle + 3600, step)
+        return [(float(at), 150.0 if at >= middle - 60 else 100.0) for at in times]
+
+    series = [(names.COUNTER, labels, counted(15)), (names.COPY, labels, counted(240))]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        prometheus = Prometheus(Access(url))
+        found = [
+            [
+                round(events.get(names.ERROR, 0))
+                for events in _counted(prometheus, period, Matchers()).values()
+            ]
+            for period in (Period(middle - 3600, middle), Period(middle, middle + 3480))
+        ]
+
+    assert [[50], [0]] == found

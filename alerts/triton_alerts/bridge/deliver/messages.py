@@ -51,7 +51,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.names import ALERTS
+from triton_slo.names import ALERTS, TIER
 
 Block = dict[str, Any]
 
@@ -476,11 +476,12 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))] if exact else []
-    lead = identity(incident.lead.labels)
+    lead, is_over = incident.lead, incident.is_over
     others = dict.fromkeys(
-        _beside(member) + (", over" if incident.is_over(member) else "")
+        _beside(member) + (", over" if is_over(member) else "")
         for member in incident.firing
-        if identity(member.labels) != lead
+        if member is not lead
+        and not (TIER in member.labels and identity(member.labels) == identity(lead.labels))
     )
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))

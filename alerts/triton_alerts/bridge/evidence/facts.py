@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -341,13 +342,16 @@ def _calm(prometheus: Prometheus, incident: Incident, member: Member) -> tuple[s
     """Return the objectives that the member's model holds in the last minutes, in all of its groups."""
     burns = prometheus.instant(f"max by ({names.SLO}) ({burn_now(matchers_of(member, 'model'))})")
     held = {sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1}
-    for each in (each for each in incident.firing if each.labels.get(names.SLO)):
+    fails: set[str] = set()
+    groups = {identity(each.labels): each for each in incident.firing if each.labels.get(names.SLO)}
+    for each in (each for each in groups.values() if each.labels[names.SLO] not in held):
         where = matchers_of(each, names.SLO, names.INDICATOR, *names.GROUPING)
         calm, counted = (_failed(prometheus, where, seconds) for seconds in (_CALM_SECONDS, _NOW_SECONDS))
         budget = _value(prometheus, f"max({names.ERROR_BUDGET_RATIO}{where})")
-        if calm and counted and budget and _is_calm(calm, counted, budget):
-            held.add(each.labels[names.SLO])
-    return tuple(sorted(held))
+        holds = calm and counted and budget and counted[0] <= budget * counted[1] > 0
+        if not (holds or (calm and counted and budget and _is_calm(calm, counted, budget))):
+            fails.add(each.labels[names.SLO])
+    return tuple(sorted(held | {each.labels[names.SLO] for each in groups.values()} - fails))
 
 
 def _began(prometheus: Prometheus, incident: Incident) -> float | None:
@@ -387,7 +391,8 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     if target is not None and not indicator.counts_time:
         calm = _failed(prometheus, where, _CALM_SECONDS)
         if calm and counted:
-            fails = calm[0] > error_budget(target) * calm[1] and counted[0] >= _NO_CHANCE
+            all_fail = counted[0] == counted[1] > 1
+            fails = calm[0] > error_budget(target) * calm[1] and (all_fail or counted[0] >= _NO_CHANCE)
         if was_over and incident.open and not fails:
             # What is over is so until requests fail again: also while nobody asks, or its exporter is silent.
             return SourceFacts(over=incident.source_facts.over)
@@ -397,8 +402,10 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
             # Since it began: five minutes of which it took one would show a fifth of it.
             held = _held_until(prometheus, member) if recorded is not None else None
             if recorded is not None and held and recorded.at - held < seconds:
-                seconds = 60.0 * max(1, math.ceil((recorded.at - held) / 60))
-                counted = _failed(prometheus, where, seconds) or counted
+                lately = 60.0 * max(1, math.ceil((recorded.at - held) / 60))
+                since_held = _failed(prometheus, where, lately)
+                if since_held and since_held[0] > error_budget(target) * since_held[1]:
+                    seconds, counted = lately, since_held
     failed, total = counted or (0, 0)
     # That nobody asks does not mean that it is over.
     idle = bool(counted) and not total and age >= _NOW_SECONDS
@@ -490,7 +497,8 @@ def _last_share(member: Member, holds: str) -> str:
         f"increase({names.COUNTER}{where.equal(names.EVENT, event)}[{_CALM_SECONDS:.0f}s])"
         for event in (names.ERROR, names.TOTAL)
     )
-    share = f"{failed} / ignoring ({names.EVENT}) ({total} > 0)"
+    idle = f"0 * max without ({names.EVENT}) ({failed})"
+    share = f"({failed} / ignoring ({names.EVENT}) ({total} > 0) or {idle})"
     return _last_time(f"timestamp({share} {holds} {names.ERROR_BUDGET_RATIO}{where})")
 
 
@@ -708,8 +716,9 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         nothing = not_served and not (unknown or over)
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
         known = known.model_copy(update={"title": title})
-    elif member.name == "TritonModelDownEverywhere" and not_served and unknown:
-        title = f"No server that is known serves {model}: {_nothing_known(unknown)}"
+    elif member.name == "TritonModelDownEverywhere":
+        of_known = f"No server that is known serves {model}"
+        title = f"{of_known}: {_nothing_known(unknown)}" if not_served and unknown else ""
         known = known.model_copy(update={"title": title})
     not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
     return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
@@ -772,6 +781,8 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         own = f"{state.SERVER_LIVE}{matchers_of(member, 'instance')}"
         last = prometheus.instant(f"last_over_time({own}[1h])")
         vanished = any(not sample.value for sample in last)
+        if last and member.labels.get("model"):
+            vanished = not prometheus.instant(f"{state.MODEL_READY}{matchers_of(member, 'model')}")
         over = "" if is_down or member.name in EXPORTER_DOWN else None
         not_served = f"nothing reports on {instance} any more" if vanished else ""
         if unknown := _unknown_servers(prometheus, own):
@@ -844,17 +855,23 @@ _OVERLOAD_SECONDS, _OVERLOAD_STEP = 1800.0, 30.0
 
 def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
     """Return the source of the overload that lets requests wait, as `tritonwatch advise` says it."""
+    asking = threading.Lock()
 
     def ask(incident: Incident) -> SourceFacts:
         labels = incident.lead.labels
         if labels.get(names.INDICATOR) not in (Queue.name(), Latency.name()) or not labels.get("model"):
             return SourceFacts()
+        # These are many queries: with a slow Prometheus they must not take the threads of the other sources.
+        if not asking.acquire(blocking=False):
+            return SourceFacts()
         end = float(int(clock()))
+        try:
+            models = read_models(prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"])
+        finally:
+            asking.release()
         found = [
             over
-            for measured in read_models(
-                prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"]
-            )
+            for measured in models
             if measured.configuration and measured.version == labels.get("version", measured.version)
             for over in overloads(measured.steps, measured.configuration)
             if over.until >= incident.since

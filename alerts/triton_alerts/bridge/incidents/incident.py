@@ -7,7 +7,7 @@ matchers of a silence, which match the alerts of one incident, and no others on 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Literal
 
@@ -350,15 +350,20 @@ class Incident(BaseModel, frozen=True):
         """True if it is known that the faults of the pages that fire are over: their alerts only look back."""
         if self.evidence is None or self.evidence.prometheus_silent_since is not None:
             return False
-        return all(self.is_over(member) for member in self.firing if member.severity == SEVERITIES[0])
+        return all(map(self.is_over, (each for each in self.firing if each.severity == SEVERITIES[0])))
 
-    def is_over(self, member: Member) -> bool:
-        """Return whether the fault of an alert that fires was over when the sources were last asked."""
+    @property
+    def is_over(self) -> Callable[[Member], bool]:
+        """Whether the fault of an alert that fires was over when the sources were last asked."""
         facts, at = self.source_facts, self.evidence.at if self.evidence is not None else 0.0
-        ready = member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0
-        calm = ready or member.labels.get(SLO) in (facts.calm or ())
-        is_lead = identity(member.labels) == identity(self.lead.labels)
-        return (calm and at >= member.starts_at) or (is_lead and bool(facts.over))
+        lead = identity(self.lead.labels) if facts.over else None
+
+        def is_over(member: Member) -> bool:
+            ready = member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0
+            calm = ready or member.labels.get(SLO) in (facts.calm or ())
+            return (calm and at >= member.starts_at) or identity(member.labels) == lead
+
+        return is_over
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:
