@@ -347,7 +347,12 @@ def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() 
 
 def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge) -> None:
     """A page that was over stayed red for 11 minutes, and was edited every minute for an hour; nor is it escalated."""
-    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(over="now within the target")})
+
+    def known(_: Incident) -> SourceFacts:
+        left = ("Budget left", f"not known yet: {bridge.clock():.0f}s of data")
+        return SourceFacts(facts=(left,), over="now within the target")
+
+    enrich = Enricher(bridge.store, {"prometheus": known})
     escalate = Escalator(bridge.store, Escalation(300), lambda _: CHANNEL, lambda: None)
     bridge.fire(QUEUE, QUEUE | {"tier": "page_slow", "urgency": "2"})
     for _ in range(10):

@@ -567,8 +567,10 @@ def _why_blocks(incident: Incident) -> list[Block]:
 
 
 def _shown_facts(incident: Incident) -> dict[str, str]:
-    # Those of a GPU change all the time, and say nothing about what is over; a burn rate looks back at it.
-    past: tuple[str, ...] = (GPU,) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
+    # These change all the time, and say nothing about what is over; a burn rate looks back at it.
+    past: tuple[str, ...] = (
+        (GPU, BUDGET_LEFT) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
+    )
     past += (BURN_RATE,) if incident.lead_is_over else ()
     return {name: value for name, value in incident.facts.items() if name not in past}
 
