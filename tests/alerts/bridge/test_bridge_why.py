@@ -607,11 +607,25 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     assert "" == none.cause
 
 
-def test_a_model_that_became_slower_is_not_called_an_overload(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rate", "began", "words"),
+    [
+        (
+            8,
+            1620,
+            r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged \([78][0-9.]* requests/s\)",
+        ),
+        (1, 1200, r"an execution takes 9[0-9]+ms since [^ ]+ UTC, 62ms before"),
+    ],
+    ids=["too slow for its traffic", "it bears its traffic"],
+)
+def test_a_model_that_became_slower_is_not_called_an_overload(
+    tmp_path: Path, rate: int, began: int, words: str
+) -> None:
     """Executions took 1 s instead of 62 ms at the same 8 requests/s: the page named the traffic, and wanted instances."""
     now = time.time() // STEP * STEP
-    slower = Made(lambda _, at: 1.0 if at >= 1620 else 0.062, instances=2)
-    made = [step for step in slower.steps(poisson(8, 1800)) if step.at <= 1800]
+    slower = Made(lambda _, at: 1.0 if at >= began else 0.062, instances=2)
+    made = [step for step in slower.steps(poisson(rate, 1800)) if step.at <= 1800]
     incident = about(now, alertname="Burn", indicator="latency", slo="latency", model="m", version="1")
     texts = {"action": action("Burn", Latency.all_steps())}
     members = {"a": incident.lead.model_copy(update={"annotations": texts})}
@@ -623,7 +637,6 @@ def test_a_model_that_became_slower_is_not_called_an_overload(tmp_path: Path) ->
         incident.model_copy(update={"members": members, "evidence": Evidence.of(known, now)}), Style(), now
     )
 
-    words = r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged \([78][0-9.]* requests/s\)"
     assert re.search(words, shown.text), shown.text
     step = next(block["text"]["text"] for block in shown.blocks if "*First step*" in str(block))
     assert "Find what made it slower" in step

@@ -47,13 +47,13 @@ from triton_alerts.broken import EXPORTER_UP, SILENT_SINCE, broken_now, down_ser
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
-from triton_exporter.common.duration import DAY, in_words, time_text
+from triton_exporter.common.duration import DAY, in_words, measured_text, time_text
 from triton_exporter.common.moments import hour_text, parse_moment
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo import names
-from triton_slo.advise.fit import overloads
-from triton_slo.advise.measured import read_models
+from triton_slo.advise.fit import ENOUGH, SLOWER, overloads
+from triton_slo.advise.measured import read_models, total
 from triton_slo.advise.report import overload_text
 from triton_slo.amounts import (
     LEAST_RECORDED,
@@ -877,15 +877,36 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             if over.until >= incident.since
         ]
         last = max(found, key=lambda over: over.until, default=None)
-        if last is None:
-            return SourceFacts()
-        step = (
-            f"Find what made it slower at {hour_text(last.since, last.until)}: its inputs or files, its disk or GPU, what "
-            "else runs beside it. More instances only help until that is mended."
+        if last is not None:
+            step = _SLOWER_STEP.format(hour_text(last.since, last.until))
+            return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
+        # Where clients wait for answers, a queue does not grow for long.
+        steps = [
+            step
+            for measured in models
+            if measured.version == labels.get("version", measured.version)
+            for step in measured.steps
+        ]
+        since, before = (
+            total([step for step in steps if (step.at - step.seconds >= incident.since) == during])
+            for during in (True, False)
         )
-        return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
+        if incident.lead_is_over or min(since.executions, before.executions) < ENOUGH:
+            return SourceFacts()
+        took, took_before = (each.busy_seconds / each.executions for each in (since, before))
+        if took < SLOWER * took_before:
+            return SourceFacts()
+        began = hour_text(incident.since, end)
+        words = f"an execution takes {measured_text(took)} since {began}, {measured_text(took_before)} before"
+        return SourceFacts(cause=words, first_step=_SLOWER_STEP.format(began))
 
     return ask
+
+
+_SLOWER_STEP = (
+    "Find what made it slower at {}: its inputs or files, its disk or GPU, what else runs beside it. More instances only "
+    "help until that is mended."
+)
 
 
 _CHANGE_RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
