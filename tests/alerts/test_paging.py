@@ -265,6 +265,24 @@ def test_a_model_that_fails_requests_once_it_is_ready_again_pages(tool: Path, tm
     assert ready_at < pages[BURN_ALERTS["errors"]][0] <= ready_at + 3
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("tool", newest(promtools()), ids=str)
+def test_an_expected_model_that_is_unloaded_pages(tool: Path, tmp_path: Path) -> None:
+    """It was on the list of `--expect`: its budget was not charged, and only a ticket came."""
+    begin = 160
+    of_model = f'instance="gpu-1:9095", job="{EXPORTER_JOB}", model="ranker", version="1"'
+    ready = f"1x{begin - 1} 0x100"
+    series = server("gpu-1", ready=ready) | {
+        f'{state.MODEL_EXPECTED}{{instance="gpu-1:9095", job="{EXPORTER_JOB}", model="ranker"}}': "1x300",
+        f'{state.MODEL_STATE}{{{of_model}, state="ready"}}': ready,
+        f'{state.MODEL_STATE}{{{of_model}, state="unloaded"}}': f"0x{begin - 1} 1x100",
+    }
+
+    pages = sent_pages(tool, tmp_path, series, 50, READINESS)
+
+    assert begin / 4 < pages[BURN_ALERTS["readiness"]][0] <= begin / 4 + 2.5
+
+
 def test_the_pages_are_these() -> None:
     """A new page needs a reason here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonMostServersDown"}

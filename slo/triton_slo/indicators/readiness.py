@@ -1,8 +1,8 @@
 """Readiness: each second of a server that should have a model ready is an event; it fails where none of its
 versions is.
 
-A server should have a model ready when the exporter expects it, and it is neither unloaded on purpose nor being
-unloaded. The first load of a model does not count: it is a deployment, no service is interrupted, and a model that
+A server should have a model ready when the exporter expects it: one that was unloaded on purpose only where it is on the
+operator's list (`--expect`). The first load of a model does not count: it is a deployment, no service is interrupted, and a model that
 takes minutes to load would page at each deployment. But where the model was served in the last hour and is ready
 nowhere now, its only server was replaced, and its load counts. A server whose state is `unknown`, because Triton
 cannot be polled, counts as not ready. Where only Triton's metrics are read, readiness has no data.
@@ -19,7 +19,8 @@ from triton_slo.indicators.histograms import WRONG_SETTINGS
 from triton_slo.indicators.indicator import Indicator, Measure, Scope, WrongSetting
 from triton_slo.promql import Matchers, by, on
 
-_MEANT = 'state!~"unloaded|unloading"'
+_MEANT = 'state!="unloading"'
+"""One that was unloaded on purpose is not expected, unless the operator's list has it."""
 
 
 class Readiness(Indicator):
