@@ -362,7 +362,12 @@ def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge
         bridge.clock.now += 61
     enrich.close()
     (root,) = bridge.workspace.roots()
+    evidence = bridge.incident().evidence
+    assert evidence is not None
+    silent = evidence.model_copy(update={"prometheus_silent_since": bridge.clock()})
 
+    # A Prometheus that does not answer makes nothing red again.
+    assert bridge.incident().model_copy(update={"evidence": silent}).is_watched
     assert bridge.incident().escalated_at is None
     assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · since ")
     assert "> · page, over · " in root.text

@@ -348,9 +348,15 @@ class Incident(BaseModel, frozen=True):
     @property
     def pages_are_over(self) -> bool:
         """True if it is known that the faults of the pages that fire are over: their alerts only look back."""
-        if self.evidence is None or self.evidence.prometheus_silent_since is not None:
-            return False
-        return all(map(self.is_over, (each for each in self.firing if each.severity == SEVERITIES[0])))
+        is_known = self.evidence is not None and self.evidence.prometheus_silent_since is None
+        return is_known and self._pages_were_over
+
+    @property
+    def _pages_were_over(self) -> bool:
+        """True if that was so when Prometheus last answered."""
+        return self.evidence is not None and all(
+            map(self.is_over, (each for each in self.firing if each.severity == SEVERITIES[0]))
+        )
 
     @property
     def is_over(self) -> Callable[[Member], bool]:
@@ -418,7 +424,7 @@ class Incident(BaseModel, frozen=True):
     @property
     def is_watched(self) -> bool:
         """Whether all that is urgent is over, and alerts fire on because they look back."""
-        return self.open and self.lead_is_over and self.pages_are_over
+        return self.open and self.lead_is_over and self._pages_were_over
 
     @property
     def _worst_first(self) -> list[Member]:
