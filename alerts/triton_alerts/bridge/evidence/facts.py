@@ -192,8 +192,8 @@ def _first(prometheus: Prometheus, query: str) -> Sample | None:
     return next(iter(prometheus.instant(query)), None)
 
 
-def _value(prometheus: Prometheus, query: str) -> float | None:
-    return next((sample.value for sample in prometheus.instant(query)), None)
+def _value(prometheus: Prometheus, query: str, at: float | None = None) -> float | None:
+    return next((sample.value for sample in prometheus.instant(query, at)), None)
 
 
 _LOOKUPS = {alert.name: alert.cause_from for alert in ALERTS if alert.cause_from is not None}
@@ -481,7 +481,7 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
 
 def _held_until(prometheus: Prometheus, member: Member, at: float | None = None) -> float | None:
     """Return the last time within half an hour before `at` (now) at which two minutes held the objective of an alert."""
-    return next((each.value for each in prometheus.instant(_last_share(member, "<="), at)), None)
+    return _value(prometheus, _last_share(member, "<="), at)
 
 
 def _failing_until(prometheus: Prometheus, member: Member) -> float | None:
