@@ -463,15 +463,13 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     )
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     split = [(cause, share) for cause, share in named if share >= 0.01]
-    if not split:
-        return SourceFacts(facts=tuple(facts), title=title, over=over, again=again, counted_until=until)
-    parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
-    facts.append((SPLIT, parts))
-    step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
+    if split:
+        facts.append((SPLIT, ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)))
+    causes = (sample.labels.get(names.CAUSE, "") for sample in shares)
     return SourceFacts(
         facts=tuple(facts),
-        largest_cause=split[0][0],
-        first_step=step,
+        largest_cause=split[0][0] if split else "",
+        first_step=indicator.step_for(*causes) if split else "",
         title=title,
         over=over,
         again=again,
