@@ -11,7 +11,7 @@ from triton_alerts.bridge.evidence.facts import objective_budget as from_prometh
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_slo.indicators import Latency
-from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.server_access import Access
 
 LABELS = {
@@ -32,6 +32,10 @@ class Recorded(Prometheus):
         promql_parser.parse(query)
         return (Sample({"cause": "queue"}, 0.61, self.now),)
 
+    def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
+        promql_parser.parse(query)
+        return ()
+
 
 @pytest.mark.parametrize("labels", [LABELS, {"model": "m", "instance": "i"}, {"instance": "i"}])
 def test_the_chart_s_query_parses(labels: dict[str, str]) -> None:
@@ -46,7 +50,7 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
     known = from_prometheus(Recorded(Access("http://unused")))(incident)
     facts = dict(known.facts)
 
-    assert "0.61x the allowed rate, over 5 min" == facts["Burn rate"]
+    assert "0.61x the allowed rate in 5 min" == facts["Burn rate"]
     assert "61.0%" == facts["Budget left"]
     assert "61 % of requests within 610 ms over 0.61d" == facts["Objective"]
     assert ("queue 61%", "queue") == (facts["Causes"], known.largest_cause)

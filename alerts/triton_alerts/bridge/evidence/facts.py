@@ -14,12 +14,20 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from triton_alerts.bridge.evidence.objective import (
+    NOW_SECONDS,
+    Burning,
+    Counts,
+    counted,
+    matchers_of,
+    objective_of,
+    span,
+)
 from triton_alerts.bridge.incidents.incident import (
     ABOUT_READINESS,
     BUDGET_LEFT,
@@ -62,7 +70,6 @@ from triton_slo.amounts import (
     cause_words,
     digits,
     not_known_yet,
-    percent,
 )
 from triton_slo.fields import error_budget
 from triton_slo.indicators import Errors, Indicator, Latency, Queue, Readiness, indicator_class
@@ -177,15 +184,6 @@ def burn_query(member: Member) -> str:
 def burn_now(where: Matchers) -> str:
     """Return the burn rate of the last minutes: the share of failed events over the share that may fail."""
     return f"{names.sli_error('5m')}{where} / {names.ERROR_BUDGET_RATIO}{where}"
-
-
-def matchers_of(member: Member, *labels: str) -> Matchers:
-    """Return matchers for those of the labels that the member has."""
-    matchers = Matchers()
-    for label in labels:
-        if value := member.labels.get(label):
-            matchers = matchers.equal(label, value)
-    return matchers
 
 
 def _first(prometheus: Prometheus, query: str) -> Sample | None:
@@ -322,15 +320,16 @@ def objective_budget(prometheus: Prometheus) -> Source:
     """Return the source of when it began, and of target, burn rate, budget left and causes of the objective that burns."""
 
     def ask(incident: Incident) -> SourceFacts:
-        began = _began(prometheus, incident)
-        known = SourceFacts(began=began)
         member = incident.burning
         if member is None:
-            return known
-        known = known.and_newer(_budget_facts(prometheus, incident, member))
+            return SourceFacts(began=_began(prometheus, incident, None))
+        age, counts = _counts(prometheus, member)
+        began = _began(prometheus, incident, counts)
+        since = min(began or incident.since, incident.since)
+        known = SourceFacts(began=began)
+        known = known.and_newer(_budget_facts(prometheus, incident, member, age, counts, since))
         if incident.open:  # else the title says what was wrong, not what is ready now
-            since = known.again or min(began or incident.since, incident.since)
-            known = known.and_newer(_not_ready(prometheus, member, since))
+            known = known.and_newer(_not_ready(prometheus, member, known.again or since))
         known = known.and_newer(SourceFacts(calm=_calm(prometheus, incident, member)))
         of_lead = dict.fromkeys(("title", "over", "again"))
         return known if member is incident.lead else known.model_copy(update=of_lead)
@@ -338,118 +337,83 @@ def objective_budget(prometheus: Prometheus) -> Source:
     return ask
 
 
+def _counts(prometheus: Prometheus, member: Member) -> tuple[float, Counts | None]:
+    """Return for how many seconds the objective of an alert is recorded, and what it counts."""
+    where = objective_of(member)
+    budget = _value(prometheus, f"max({names.ERROR_BUDGET_RATIO}{where})")
+    recorded = _first(prometheus, f"min({since_query(where)})")
+    age = recorded.at - recorded.value if recorded is not None else 0.0
+    if recorded is None or budget is None or age < LEAST_RECORDED * NOW_SECONDS:
+        return age, None
+    return age, counted(prometheus, where, budget, recorded.at)
+
+
 def _calm(prometheus: Prometheus, incident: Incident, member: Member) -> tuple[str, ...]:
     """Return the objectives that the member's model holds in the last minutes, in all of its groups."""
     burns = prometheus.instant(f"max by ({names.SLO}) ({burn_now(matchers_of(member, 'model'))})")
     held = {sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1}
-    fails: set[str] = set()
     groups = {identity(each.labels): each for each in incident.firing if each.labels.get(names.SLO)}
+    fails: set[str] = set()
     for each in (each for each in groups.values() if each.labels[names.SLO] not in held):
-        where = matchers_of(each, names.SLO, names.INDICATOR, *names.GROUPING)
-        calm, counted = (_failed(prometheus, where, seconds) for seconds in (_CALM_SECONDS, _NOW_SECONDS))
-        budget = _value(prometheus, f"max({names.ERROR_BUDGET_RATIO}{where})")
-        holds = calm and counted and budget and counted[0] <= budget * counted[1] > 0
-        if not (holds or (calm and counted and budget and _is_calm(calm, counted, budget))):
+        _, counts = _counts(prometheus, each)
+        if counts is None or not counts.is_calm:
             fails.add(each.labels[names.SLO])
     return tuple(sorted(held | {each.labels[names.SLO] for each in groups.values()} - fails))
 
 
-def _began(prometheus: Prometheus, incident: Incident) -> float | None:
-    """Return when the condition of the first of the incident's alerts became true, or its objective last held before."""
-    members = incident.firing or incident.members.values()
+def _began(prometheus: Prometheus, incident: Incident, counts: Counts | None) -> float | None:
+    """Return when the condition of the first of the incident's alerts became true, or its objective last held before;
+    or when an exporter saw that the model is not ready."""
+    members, lead = incident.firing or incident.members.values(), incident.lead
     ours, alerts = {identity(member.labels) for member in members}, {member.name for member in members}
-    where = matchers_of(incident.lead, "model" if incident.lead.labels.get("model") else "instance")
+    where = matchers_of(lead, "model" if lead.labels.get("model") else "instance")
     where = where.also(f'alertname=~"{escape(regex_of(sorted(alerts)))}"')
     found = prometheus.instant(f"{names.ALERTS}_FOR_STATE{where}")
     times = [sample.value for sample in found if identity(sample.labels) in ours]
-    if incident.burning is not None and (
-        held := _held_until(prometheus, incident.burning, incident.fired_at)
-    ):
+    if counts is not None and (held := counts.held_until(incident.fired_at)):
         times.append(held)
+    if lead.name in ABOUT_READINESS:
+        not_ready = f"{state.MODEL_NOT_READY_SINCE}{matchers_of(lead, 'instance', 'model')}"
+        since = _value(prometheus, f"min({not_ready} >= {incident.fired_at - _BEFORE_SECONDS:.0f})")
+        times += [since] if since else []
     return min(times, default=None)
 
 
-def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
-    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
-    indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
+def _budget_facts(
+    prometheus: Prometheus,
+    incident: Incident,
+    member: Member,
+    age: float,
+    counts: Counts | None,
+    since: float,
+) -> SourceFacts:
+    where, indicator = objective_of(member), indicator_class(member.labels.get(names.INDICATOR, ""))
     was_over = member is incident.lead and bool(incident.source_facts.over)
-
     value = partial(_value, prometheus)
-
-    facts, threshold = [], None
+    facts, threshold, known = [], None, SourceFacts()
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
     days = value(f"max({names.PERIOD_DAYS}{matchers_of(member, names.SLO, names.INDICATOR)})")
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
-    recorded = _first(prometheus, f"min({since_query(where)})")
-    age = recorded.at - recorded.value if recorded is not None else 0.0
-    burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * _NOW_SECONDS else None
-    counted = None if indicator.counts_time else _failed(prometheus, where, _NOW_SECONDS)
-    seconds = min(age, _NOW_SECONDS)
-    fails = False
-    if target is not None and not indicator.counts_time:
-        calm = _failed(prometheus, where, _CALM_SECONDS)
-        if calm and counted:
-            all_fail = counted[0] == counted[1] > 1
-            fails = calm[0] > error_budget(target) * calm[1] and (all_fail or counted[0] >= _NO_CHANCE)
-        if was_over and incident.open and not fails:
-            # What is over is so until requests fail again: also while nobody asks, or its exporter is silent.
-            return SourceFacts(over=incident.source_facts.over)
-        if calm and counted and _is_calm(calm, counted, error_budget(target), was_over=was_over):
-            counted, seconds = calm, _CALM_SECONDS
-        elif calm and counted and calm[0] > error_budget(target) * calm[1]:
-            # Since it began: five minutes of which it took one would show a fifth of it.
-            held = _held_until(prometheus, member) if recorded is not None else None
-            if recorded is not None and held and recorded.at - held < seconds:
-                lately = 60.0 * max(1, math.ceil((recorded.at - held) / 60))
-                since_held = _failed(prometheus, where, lately)
-                if since_held and since_held[0] > error_budget(target) * since_held[1]:
-                    seconds, counted = lately, since_held
-    failed, total = counted or (0, 0)
-    # That nobody asks does not mean that it is over.
-    idle = bool(counted) and not total and age >= _NOW_SECONDS
-    title: str | None = None
-    again: float | None = None
-    until: float | None = None
-    over: str | None = "" if idle else None
-    thing = member.labels.get("model") or member.labels.get(names.SLO)
-    limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO)
-    estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
-    about = "about " if counted and value(f"max({names.SLI_SOURCE}{estimating})") else ""
+    burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * NOW_SECONDS else None
+    window = f"in {span(min(age, NOW_SECONDS))}"
+    if counts is not None and not indicator.counts_time:
+        burning = Burning(incident, member, since, counts)
+        known = burning.verdict()
+        if known.over and was_over and incident.open:
+            return known  # the rest stays as it was when that was first seen
+        start, window = burning.window(known)
+        failed, total = counts.between(start)
+        if total:  # of one moment: what was recorded may be of another
+            burn = failed / total / counts.budget
+        estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
+        about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
+        limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO, "")
+        title = burning.title(prometheus, known, about, limit)
+        known = known.model_copy(update={"title": title})
     if burn is not None:
-        if total and target is not None:  # of one moment: what was recorded may be of another
-            burn = failed / total / error_budget(target)
-        time = f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-        words = f"{digits(burn)}x the allowed rate, over {time}"
-        if total and target is not None:
-            share = failed / total
-            if share > error_budget(target):
-                counts = f"estimated from {total:,.0f}" if about else f"{failed:,.0f} of {total:,.0f}"
-                over = ""
-                # Another alert may have led in between.
-                if (
-                    fails
-                    and member is incident.lead
-                    and (was_over or incident.lead_key in incident.told_over)
-                ):
-                    # It was over when the sources were last asked.
-                    asked = incident.evidence.at if incident.evidence is not None else 0.0
-                    again = max(_held_until(prometheus, member) or 0.0, asked)
-                title = (
-                    f"{thing}: {about}{percent(share)} of {indicator.failing_words.format(limit)} "
-                    f"({counts} in {time}), target {percent(error_budget(target))}"
-                )
-            else:
-                over = "now within the target"
-        facts.append((BURN_RATE, words))
-    if over and was_over and incident.open:
-        return SourceFacts(over=over)  # the rest stays as it was when that was first seen
-    if recorded is not None and counted and (over or idle or not incident.open):
-        words = indicator.failed_words.format(limit)
-        until = _failing_until(prometheus, member) or recorded.at - seconds
-        title = _past_title(prometheus, incident, member, f"{thing}: {about}", words, until)
-        title += _IDLE if idle and incident.open else ""
+        facts.append((BURN_RATE, f"{digits(burn)}x the allowed rate {window}"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None and days is not None:
         words = not_known_yet(age, days)
@@ -461,86 +425,16 @@ def _budget_facts(prometheus: Prometheus, incident: Incident, member: Member) ->
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
     )
-    named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
-    split = [(cause, share) for cause, share in named if share >= 0.01]
-    if split:
-        facts.append((SPLIT, ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)))
-    causes = (sample.labels.get(names.CAUSE, "") for sample in shares)
-    return SourceFacts(
-        facts=tuple(facts),
-        largest_cause=split[0][0] if split else "",
-        first_step=indicator.step_for(*causes) if split else "",
-        title=title,
-        over=over,
-        again=again,
-        counted_until=until,
-    )
-
-
-def _held_until(prometheus: Prometheus, member: Member, at: float | None = None) -> float | None:
-    """Return the last time within half an hour before `at` (now) at which two minutes held the objective of an alert."""
-    return _value(prometheus, _last_share(member, "<="), at)
-
-
-def _failing_until(prometheus: Prometheus, member: Member) -> float | None:
-    """Return, to a minute, until when within the last half hour events failed."""
-    last = _value(prometheus, _last_share(member, ">"))
-    return last and last - _CALM_SECONDS / 2
-
-
-def _last_share(member: Member, holds: str) -> str:
-    """Return PromQL for the last time at which the share of failures in two minutes was so beside the error budget."""
-    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
-    failed, total = (
-        f"increase({names.COUNTER}{where.equal(names.EVENT, event)}[{_CALM_SECONDS:.0f}s])"
-        for event in (names.ERROR, names.TOTAL)
-    )
-    idle = f"0 * max without ({names.EVENT}) ({failed})"
-    share = f"({failed} / ignoring ({names.EVENT}) ({total} > 0) or {idle})"
-    return _last_time(f"timestamp({share} {holds} {names.ERROR_BUDGET_RATIO}{where})")
-
-
-def _past_title(
-    prometheus: Prometheus, incident: Incident, member: Member, thing: str, failed: str, until: float
-) -> str:
-    """Return how many events failed while it lasted, else what the alert says; once it is over, that stays."""
-    before, title = incident.source_facts, incident.source_facts.title or ""
-    stays = incident.open or not before.again  # at the end, the total
-    if title and stays and (before.over or title.endswith(_IDLE)):
-        return title.removesuffix(_IDLE)
-    if before.over and before.counted_until:
-        until = before.counted_until
-    start = ((before.again if incident.open else None) or incident.since) // 60 * 60
-    end = max(until, start + 60) // 1
-    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
-    errors, total = _failed(prometheus, where, end - start, end) or (0, 0)
-    if not errors or names.TIER not in member.labels:
-        return member.annotations.get("summary") or member.name
-    first, last = (datetime.fromtimestamp(at, UTC) for at in (start, end))
-    day = "" if first.date() == last.date() else "%d %b "
-    return f"{thing}{errors:,.0f} of {total:,.0f} {failed}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
-
-
-def _is_calm(
-    calm: tuple[int, int], counted: tuple[int, int], budget: float, *, was_over: bool = False
-) -> bool:
-    """Return whether the last two of the five minutes hold the target, and the five do not: it is over.
-
-    Where too few events come to tell it from chance, it is not, unless it was over before.
-    """
-    (failed_then, then), (failed, total) = calm, counted
-    if not then or failed_then > budget * then or failed <= budget * total:
-        return False
-    return was_over or then * failed / total >= _NO_CHANCE
-
-
-_NOW_SECONDS = 300.0
-"""The window of the burn rate and the counts in a message."""
-_CALM_SECONDS = 120.0
-"""The end of that window: a fault is over before its last failure is five minutes old."""
-_NO_CHANCE = 5
-"""Failures that are no chance: where so many were to come at the pace of before and none does, or do after the end."""
-_IDLE = "; no requests in the last 5 min"
+    split = [(sample.labels.get(names.CAUSE, "?"), sample.value) for sample in shares]
+    named = [(cause_words(cause), share) for cause, share in split if share >= 0.01]
+    if named:
+        facts.append((SPLIT, ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in named)))
+    about_causes = {
+        "facts": tuple(facts),
+        "largest_cause": named[0][0] if named else "",
+        "first_step": indicator.step_for(*(cause for cause, _ in split)) if named else "",
+    }
+    return known.model_copy(update=about_causes)
 
 
 def _time(seconds: float) -> str:
@@ -615,28 +509,6 @@ def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
     title = f"{member.labels['model']} was not ready; no server lists or expects it any more"
     step = "If the model was removed on purpose, do nothing: the alert ends by itself. If not, load it again."
     return SourceFacts(title=title if about_this else None, first_step=step)
-
-
-def _failed(
-    prometheus: Prometheus, where: Matchers, seconds: float, end: float | None = None
-) -> tuple[int, int] | None:
-    """Return how many events failed in so many seconds up to `end` (now), and all; of several groups, where most did.
-
-    None where they are not counted.
-    """
-    counter = f"{names.COUNTER}{where}"
-    # `increase` extrapolates: it says 50 for 40 where a group is evaluated once a minute.
-    grown = prometheus.instant(
-        f"({counter} - {counter} offset {seconds:.0f}s >= 0) or increase({counter}[{seconds:.0f}s])", end
-    )
-    counts: dict[names.GroupLabels, dict[str, int]] = {}
-    for sample in grown:
-        group = counts.setdefault(names.group_of(sample.labels), {})
-        group[sample.labels.get(names.EVENT, "")] = round(sample.value)
-    return max(
-        ((each.get(names.ERROR, 0), each.get(names.TOTAL, 0)) for each in counts.values()),
-        default=None,
-    )
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
@@ -910,6 +782,8 @@ _SLOWER_STEP = (
 _CHANGE_RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
 """How far back to search, and the step (seconds); the second pair is used if the first finds no change."""
 _CHANGES_SHOWN = 3
+_SEEN_LATE_SECONDS = 35.0
+"""How much later than the exporter's a time is that was read off its scrapes: two steps and a poll."""
 
 _PASSING_STATES = frozenset({"loading", "unloading"})
 _CHANGE_WORDS = {
@@ -957,19 +831,23 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
 
 
 def _states_query(member: Member) -> str:
-    """Return the states the model's versions are in, and its failed reloads."""
+    """Return the states the model's versions are in, its failed reloads, and since when it is not ready."""
     where = matchers_of(member, "instance", "model")
-    return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
+    also = f"{state.MODEL_RELOAD_FAILURES}{where} or {state.MODEL_NOT_READY_SINCE}{where}"
+    return f"{state.MODEL_STATE}{where} == 1 or {also}"
 
 
 def changes(series: Iterable[Series]) -> list[ModelChange]:
     """Return every change that the series show, the newest first."""
     states: dict[str, dict[str, Timeline]] = {}
+    not_ready_since: set[float] = set()
     ordered: list[ModelChange] = []
     for record in series:
         labels = record.labels
         instance = labels.get("instance", "")
-        if "state" not in labels:
+        if labels.get("__name__") == state.MODEL_NOT_READY_SINCE.name:
+            not_ready_since.update(record.values)
+        elif "state" not in labels:
             ordered += _failed_reloads(instance, labels.get("reason", ""), record)
         elif labels["state"] in _CHANGE_WORDS:
             timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
@@ -978,6 +856,18 @@ def changes(series: Iterable[Series]) -> list[ModelChange]:
         seen = sorted({at for timeline in versions.values() for at in timeline})
         for version, timeline in versions.items():
             ordered += _of_version(instance, version, timeline, seen)
+    # The exporter saw it before Prometheus did.
+    ordered = [
+        replace(
+            change,
+            at=max(
+                (at for at in not_ready_since if 0 <= change.at - at < _SEEN_LATE_SECONDS), default=change.at
+            ),
+        )
+        if change.what != _CHANGE_WORDS["ready"]
+        else change
+        for change in ordered
+    ]
     return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
 
 

@@ -204,8 +204,6 @@ class SourceFacts(BaseModel, frozen=True):
     """When the fault of the lead ended, which is before its alert does; None: it has not, or is not known."""
     again: float | None = None
     """When the fault of the lead came back, after it had been over while its alert fired on; None: it has not."""
-    counted_until: float | None = None
-    """Until when the title counts what failed, where its fault is over."""
     dead_server: str | None = None
     """Which server does not answer, where that alone is why the model of the lead is not ready, or whose exporter, where
     no other one reports the model; empty: none; None: not known."""
@@ -230,7 +228,6 @@ class SourceFacts(BaseModel, frozen=True):
             over=self.over if newer.over is None else newer.over,
             ended=newer.ended or (None if newer.over == "" else self.ended),
             again=newer.again or self.again,
-            counted_until=newer.counted_until or self.counted_until,
             dead_server=self.dead_server if newer.dead_server is None else newer.dead_server,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
@@ -313,7 +310,7 @@ class Incident(BaseModel, frozen=True):
         if self._evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        unknown = dict.fromkeys(("title", "over", "ended", "again", "counted_until", "dead_server"))
+        unknown = dict.fromkeys(("title", "over", "ended", "again", "dead_server"))
         none = dict.fromkeys(("cause", "largest_cause", "first_step"), "")
         return self.evidence.model_copy(update={"facts": others, **none, **unknown})
 

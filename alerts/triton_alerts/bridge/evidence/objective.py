@@ -1,0 +1,223 @@
+"""What the objective of an alert counted in the last half hour: how much failed, since when, and whether that is over."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate, pairwise
+
+from triton_alerts.bridge.incidents.incident import Incident, SourceFacts, identity
+from triton_alerts.bridge.incidents.notification import Member
+from triton_exporter.common.moments import hour_text
+from triton_slo import names
+from triton_slo.amounts import percent
+from triton_slo.indicators import Indicator, indicator_class
+from triton_slo.prometheus import Prometheus, Series
+from triton_slo.promql import Matchers
+
+NOW_SECONDS = 300.0
+"""The window of the burn rate, and of the counts of a fault that is older than what is asked for."""
+CALM_SECONDS = 120.0
+"""The end of that window: a fault is over before its last failure is five minutes old."""
+_QUIET_SECONDS = 30.0
+"""Time in which events come and none fails, from which on that is told: two evaluations."""
+_REACH_SECONDS, _STEP_SECONDS = 1800.0, 5.0
+_NO_CHANCE = 5
+"""Failures that are no chance: where so many were to come at the pace of before and none does, or do after the end."""
+_OVER, _IDLE = "now within the target", "; no requests since"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of one group at `times` (Unix seconds), the last of which is now; `budget` is the share that may fail."""
+
+    times: Sequence[float]
+    failed: Sequence[float]
+    total: Sequence[float]
+    budget: float
+
+    @property
+    def now(self) -> float:
+        return self.times[-1]
+
+    def between(self, start: float, end: float = math.inf) -> tuple[int, int]:
+        """Return how many events failed between two times, and all."""
+        first, last = (max(0, bisect_right(self.times, at) - 1) for at in (start, end))
+        return round(self.failed[last] - self.failed[first]), round(self.total[last] - self.total[first])
+
+    def lately(self, seconds: float) -> tuple[int, int]:
+        return self.between(self.now - seconds)
+
+    def breaks(self, failed: int, total: int) -> bool:
+        return failed > self.budget * total
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the last five minutes hold the objective, or the last two do where failures were to come."""
+        (failed_then, then), (failed, total) = self.lately(CALM_SECONDS), self.lately(NOW_SECONDS)
+        if not total or not self.breaks(failed, total):
+            return total > 0
+        return not self.breaks(failed_then, then) and then * failed / total >= _NO_CHANCE
+
+    @property
+    def fails_again(self) -> bool:
+        """Whether the last two minutes break it, where it was over: by all events, or more than chance."""
+        failed, total = self.lately(NOW_SECONDS)
+        return self.breaks(*self.lately(CALM_SECONDS)) and (failed == total > 1 or failed >= _NO_CHANCE)
+
+    def held_until(self, at: float = math.inf) -> float | None:
+        """Return the last time up to `at` at which two minutes held the objective; None: not in half an hour."""
+        for end in reversed(self.times):
+            failed, total = self.between(end - CALM_SECONDS, end)
+            known = total or end - CALM_SECONDS >= self.times[0]
+            if end <= at and known and not self.breaks(failed, total):
+                return end if end >= self.now - _REACH_SECONDS else None
+        return None
+
+    def last(self, counter: Sequence[float]) -> float | None:
+        """Return when the last event of `failed` or `total` was counted; None: before the first of the times."""
+        since = bisect_right(counter, counter[-1] - 0.5)  # estimates count parts of events
+        return self.times[since] if since else None
+
+
+def counted(prometheus: Prometheus, where: Matchers, budget: float, now: float) -> Counts | None:
+    """Return what an objective counts; of several groups, the one that is worst now. None: nothing is counted now."""
+    end = now // _STEP_SECONDS * _STEP_SECONDS
+    start = end - _REACH_SECONDS - CALM_SECONDS
+    groups: dict[names.GroupLabels, dict[str, Series]] = {}
+    for series in prometheus.range(f"{names.COUNTER}{where}", start, end, _STEP_SECONDS):
+        groups.setdefault(names.group_of(series.labels), {})[series.labels.get(names.EVENT, "")] = series
+    found = [
+        Counts(total.times, _grown(failed), _grown(total), budget)
+        for events in groups.values()
+        if (failed := events.get(names.ERROR)) and (total := events.get(names.TOTAL))
+        if failed.times == total.times and total.times[-1] == end
+    ]
+    return max(found, key=lambda each: (each.lately(CALM_SECONDS), each.lately(NOW_SECONDS)), default=None)
+
+
+def _grown(counter: Series) -> Sequence[float]:
+    """Return how much a counter had grown since its first value: one that begins anew has counted what it has."""
+    grown = (after - before if after >= before else after for before, after in pairwise(counter.values))
+    return tuple(accumulate(grown, initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Burning:
+    """The alert of an incident whose objective burns, the incident's begin as it is known now, and the counts."""
+
+    incident: Incident
+    member: Member
+    since: float
+    counts: Counts
+
+    @property
+    def _indicator(self) -> type[Indicator]:
+        return indicator_class(self.member.labels.get(names.INDICATOR, ""))
+
+    def verdict(self) -> SourceFacts:
+        """Return whether the fault is over, and when it came back."""
+        incident, of_lead = self.incident, self.member is self.incident.lead
+        was_over = of_lead and bool(incident.source_facts.over)
+        if (was_over and incident.open and not self.counts.fails_again) or self.counts.is_calm:
+            # What is over is so until requests fail again: also while nobody asks.
+            return SourceFacts(over=_OVER)
+        again = None
+        told = of_lead and incident.lead_key in incident.told_over  # another alert may have led in between
+        if self.counts.fails_again and (was_over or told):
+            # It was over when the sources were last asked.
+            asked = incident.evidence.at if incident.evidence is not None else 0.0
+            again = max(self.counts.held_until() or 0.0, asked)
+        return SourceFacts(over="", again=again)  # that nobody asks does not mean that it is over
+
+    def began(self, again: float | None) -> float:
+        """Return when the fault of the objective began or came back; at the end of the incident, when that began."""
+        if self.member is self.incident.lead:
+            again = again or self.incident.source_facts.again
+        if again:
+            return again if self.incident.open else self.since
+        ours = identity(self.member.labels)
+        members = self.incident.members.values()
+        fired_at = min(each.starts_at for each in members if identity(each.labels) == ours)
+        return self.counts.held_until(fired_at) or self.since
+
+    def window(self, verdict: SourceFacts) -> tuple[float, str]:
+        """Return from when on events are shown, and that in words: since their fault began, if it lasts and is no older
+        than what is asked for, else in the last five minutes."""
+        counts, began = self.counts, self.began(verdict.again)
+        if not verdict.over and began >= counts.times[0] and counts.breaks(*counts.between(began)):
+            return began, f"since {hour_text(began, counts.now)}"
+        start = max(counts.now - NOW_SECONDS, counts.times[0])
+        return start, f"in {span(counts.now - start)}"
+
+    def title(self, prometheus: Prometheus, verdict: SourceFacts, about: str, limit: str) -> str | None:
+        """Return how much fails; how much failed once no more does, or nobody asks; None: as was said before."""
+        counts, heard = self.counts, self.counts.last(self.counts.total)
+        thing = f"{self.member.labels.get('model') or self.member.labels.get(names.SLO)}: {about}"
+        failed_words = self._indicator.failed_words.format(limit)
+        idle = self.incident.open and (heard is None or counts.now - heard >= CALM_SECONDS)
+        if verdict.over or not self.incident.open or (idle and heard):
+            past = self._past(prometheus, verdict, thing, failed_words).partition(_IDLE)[0]
+            return past + (f"{_IDLE} {_second(heard)}" if idle and heard else "")
+        if heard is None:
+            return None
+        (start, window), last = self.window(verdict), counts.last(counts.failed)
+        (failed, total), (failed_lately, lately) = counts.between(start), counts.lately(60)
+        past = f"{thing}{failed:,} of {total:,} {failed_words} {window.removesuffix(' UTC')}"
+        if last and heard - last >= _QUIET_SECONDS:
+            return f"{past}, none since {_second(last)}"
+        now = f"{percent(failed_lately / lately)} in the last minute" if lately else ""
+        if lately and not counts.breaks(failed_lately, lately):
+            return f"{past}, {now}"
+        share = failed / total
+        likely = share * lately
+        differs = max(failed_lately, likely) >= _NO_CHANCE and not likely / 2 < failed_lately < 1.5 * likely
+        shown = f"estimated from {total:,}" if about else f"{failed:,} of {total:,}"
+        return (
+            f"{thing}{percent(share)} of {self._indicator.failing_words.format(limit)} "
+            f"({shown} {window}{f'; {now}' if differs else ''}), target {percent(counts.budget)}"
+        )
+
+    def _past(self, prometheus: Prometheus, verdict: SourceFacts, thing: str, failed_words: str) -> str:
+        """Return how many events failed while it lasted, else what was said of that before, or what the alert says."""
+        said, summary = self.incident.source_facts, self.member.annotations.get("summary") or self.member.name
+        until, start = self.counts.last(self.counts.failed), self.began(verdict.again)
+        if until is None:  # longer ago than is asked for
+            return said.title if said.title and (said.over or _IDLE in said.title) else summary
+        failed, total = self.counts.between(start, until)
+        if start < self.counts.times[0]:
+            counter = f"{names.COUNTER}{objective_of(self.member)}"
+            grown = f"sum by ({names.EVENT}) ({counter} - {counter} offset {until - start:.0f}s >= 0)"
+            of = {each.labels[names.EVENT]: round(each.value) for each in prometheus.instant(grown, until)}
+            failed, total = of.get(names.ERROR, failed), of.get(names.TOTAL, total)
+        if not failed or names.TIER not in self.member.labels:
+            return summary
+        first, last = (datetime.fromtimestamp(at, UTC) for at in (start, until))
+        day = "" if first.date() == last.date() else "%d %b "
+        return f"{thing}{failed:,} of {total:,} {failed_words}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
+
+
+def objective_of(member: Member) -> Matchers:
+    """Return matchers of the series recorded for the objective of an alert."""
+    return matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
+
+
+def matchers_of(member: Member, *labels: str) -> Matchers:
+    """Return matchers for those of the labels that the member has."""
+    matchers = Matchers()
+    for label in labels:
+        if value := member.labels.get(label):
+            matchers = matchers.equal(label, value)
+    return matchers
+
+
+def span(seconds: float) -> str:
+    """Return a time as in a sentence: 5 min, 45 s."""
+    return f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _second(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
