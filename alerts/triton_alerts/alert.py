@@ -45,7 +45,8 @@ class Alert(Tunable):
 
     `expr` is PromQL at real time; `rules.fit_to_options` fits it to the options, and there a bare duration
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
-    the expression yields each of them, and grouping and inhibition rely on it. In `summary` and
+    the expression yields each of them, and grouping and inhibition rely on it. A `summary` of what the expression
+    looks back at is in the past tense: the alert fires on after the end, and a message keeps its number. In `summary` and
     `description`, `[15m]` is a window and everything else is Prometheus' template language.
     There, in `expr` and in `until`, `$threshold` is the threshold and `$for` is how long the condition must last.
     """

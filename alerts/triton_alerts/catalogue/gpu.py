@@ -193,7 +193,7 @@ LOAD = (
         severity="warning",
         for_="10m",
         keep_firing_for="1h",
-        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} is slowed down by heat "
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} was slowed down by heat "
         "{{ $value | humanizePercentage }} of the time",
         description="The GPU lowers its clocks to stay cool enough. Its models run slower.",
         action="Check the fans and the air flow of the machine, and the temperature of the other GPUs.",
@@ -213,7 +213,7 @@ LOAD = (
         severity="info",
         for_="30m",
         keep_firing_for="15m",
-        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} is slowed down by its power limit "
+        summary="{{ $labels.gpu_uuid }} on {{ $labels.instance }} was slowed down by its power limit "
         "{{ $value | humanizePercentage }} of the time",
         description="Under full load this is normal; under light load, the power limit is too low or the power supply "
         "is insufficient.",
@@ -230,7 +230,7 @@ LOAD = (
         for_="15m",
         keep_firing_for="15m",
         summary="{{ $value | humanizePercentage }} of the memory of {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} is in use",
+        "{{ $labels.instance }} was in use",
         description="Language-model servers reserve nearly all of it on purpose; for others the next load or a larger "
         "batch will fail.",
         action="Check on the GPU dashboard which models use the memory.",
@@ -279,8 +279,8 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         labels=("instance",),
         for_="5m",
         keep_firing_for="10m",
-        summary="Requests wait on {{ $labels.instance }} while its GPUs are idle",
-        description="For [5m] more than $threshold requests have been waiting while all GPUs of the server were idle: "
+        summary="Requests waited for over [5m] on {{ $labels.instance }} while its GPUs were idle",
+        description="More than $threshold requests waited while all GPUs of the server were idle: "
         "the model runs on the CPU, the model hangs, or its input preparation is the bottleneck.",
         action="Find the model with waiting requests on the dashboard; check in its config.pbtxt that "
         "instance_group has KIND_GPU.",

@@ -378,7 +378,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         ),
         severity="warning",
         keep_firing_for="10m",
-        summary="Triton server {{ $labels.instance }} restarts repeatedly: it went down or came back {{ $value }} times "
+        summary="Triton server {{ $labels.instance }} restarted repeatedly: it went down or came back {{ $value }} times "
         "within [30m]",
         description="Every restart drops requests and loads all models again.",
         action="Read the end of the previous log and the exit code: out of memory, a signal, a model that "
@@ -446,7 +446,7 @@ and ignoring (part) max without (part) (changes({processes.RELOAD_GROWTH}[1d])) 
         severity="warning",
         labels=("instance", "model", "part"),
         keep_firing_for="30m",
-        summary="Memory grows by {{ $value | humanize1024 }}B at each reload of model {{ $labels.model }} on "
+        summary="Memory grew by {{ $value | humanize1024 }}B at each reload of model {{ $labels.model }} on "
         "{{ $labels.instance }}",
         description="At least three reloads within the last [1d] did not give it back. What grows is "
         "{{ $labels.part }} (processes: those of the model; server: Triton's own process, and shm: /dev/shm, are of "

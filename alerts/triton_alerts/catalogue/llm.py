@@ -51,8 +51,8 @@ and {_ON} max_over_time({_WAITING}[30m]) > 0""",
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
-        "{{ $value | humanizePercentage }} full and requests wait",
+        summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} was "
+        "{{ $value | humanizePercentage }} full and requests waited",
         description="The cache holds the context of running requests; others wait for space in it. The time to the first token "
         "increases.",
         action="Add replicas, or give the cache more memory (TensorRT-LLM: kv_cache_free_gpu_mem_fraction, "
@@ -67,8 +67,8 @@ and {_ON} {_slots("waiting")} > 0""",
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are in use "
-        "and requests wait",
+        summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} were in use "
+        "and requests waited",
         description="The engine executes as many requests at once as it is configured for.",
         action="Check the KV cache: if blocks are free, raise the maximum batch size; otherwise add "
         "replicas.",
@@ -80,8 +80,8 @@ and {_ON} {_slots("waiting")} > 0""",
         severity="warning",
         for_="10m",
         keep_firing_for="10m",
-        summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
-        description="For [10m] the engine has kept requests paused: it scheduled more than fit into the KV cache. For the users of these requests, the output stops.",
+        summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} were paused for [10m]",
+        description="The engine kept requests paused: it scheduled more than fit into the KV cache. For the users of these requests, the output stops.",
         action="TensorRT-LLM: use the scheduler policy guaranteed_no_evict. Or give the KV cache more memory.",
         silence="model, during a load test",
     ),
@@ -94,8 +94,8 @@ and {_ON} {_slots("active")} > 0""",
         severity="critical",
         for_="3m",
         keep_firing_for="2m",
-        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} is stuck",
-        description="The TensorRT-LLM engine has requests and has made no progress on them for [5m]. The most common causes are a GPU error or, in a multi-GPU engine, a lost peer process.",
+        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} made no progress for over [5m]",
+        description="The TensorRT-LLM engine has requests and is stuck. The most common causes are a GPU error or, in a multi-GPU engine, a lost peer process.",
         action="Take the server out of service, search dmesg for XID errors, then restart the server.",
         silence="instance and model",
     ),
@@ -110,7 +110,7 @@ VLLM = (
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
+        summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waited "
         '{{ $value | printf "%.2g" | humanizeDuration }} or longer for its first token',
         description="The alert fires above $threshold. Users see no answer before the first token.",
         action="Compare the lengths of prompts and the request rate with yesterday's.",
@@ -124,7 +124,7 @@ VLLM = (
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="One in twenty output tokens of {{ $labels.model }} on {{ $labels.instance }} takes "
+        summary="One in twenty output tokens of {{ $labels.model }} on {{ $labels.instance }} took "
         '{{ $value | printf "%.2g" | humanizeDuration }} or longer',
         description="The alert fires above $threshold. This is slower than people read.",
         action="Check whether too many requests share the engine, or the GPU is throttled.",

@@ -20,6 +20,11 @@ def _per_second(metric: Metric, window: str) -> str:
     return f"sum without (gpu_uuid) (rate({metric}[{window}]))"
 
 
+def _count(metric: Metric | str, window: str) -> str:
+    """Return how much of a counter each model version of a server has counted in a window."""
+    return f"sum without (gpu_uuid, reason) (increase({metric}[{window}]))"
+
+
 def _rate_5m(metric: Metric) -> str:
     return _per_second(metric, "5m")
 
@@ -44,21 +49,17 @@ def _summed(metric: Metric) -> str:
     return f"sum {_BY} ({metric})"
 
 
-def _failures(window: str, matchers: str) -> str:
-    return f"sum without (gpu_uuid, reason) (rate({triton.REQUEST_FAILURE}{matchers}[{window}]))"
-
-
-def _more_than(counted: str, share: float, window: str) -> str:
+def _more_than(counter: Metric | str, share: float, window: str = "5m") -> str:
     """Return the expression of requests counted apart from successes that are more than a share of these."""
-    return f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_per_second(triton.REQUEST_SUCCESS, window)}"
+    counted = _count(counter, window)
+    return (
+        f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_count(triton.REQUEST_SUCCESS, window)}"
+    )
 
 
-def _rejected(share: float, window: str = "5m") -> str:
-    return _more_than(_failures(window, '{reason="REJECTED"}'), share, window)
-
-
-def _refused_more_than(share: float, window: str = "5m") -> str:
-    return _more_than(_per_second(state.QUEUE_FULL_ESTIMATE, window), share, window)
+_REJECTED, _CANCELED = (
+    f'{triton.REQUEST_FAILURE}{{reason="{reason}"}}' for reason in ("REJECTED", "CANCELED")
+)
 
 
 def _longest_1h(metric: Metric) -> str:
@@ -114,9 +115,9 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         severity="critical",
         for_="2m",
         keep_firing_for="2m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} makes no progress on "
-        "{{ $labels.instance }} while {{ $value }} requests wait",
-        description="For [5m] no request was executed: the model's instances hang. Latency graphs do not show this, because "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} made no progress for over [5m] on "
+        "{{ $labels.instance }} while {{ $value }} requests waited",
+        description="No request was executed: the model's instances hang. Latency graphs do not show this, because "
         "they contain only completed requests.",
         action="Take the server out of service, save a stack trace of the hung process, then restart the "
         "process.",
@@ -143,7 +144,6 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
-        # Past tense: an alert that keeps firing, and a message that is not sent again, keep the number.
         summary="The queue of model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} grew to "
         "{{ $value }} requests",
         description="More requests arrive than the model completes. Waiting time and memory use grow until clients "
@@ -165,7 +165,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         for_="10m",
         keep_firing_for="2h",
-        summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
+        summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spent "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="There are too few instances for the load, or the batcher waits too long for a full batch.",
         action="Compare the mean batch size with max_batch_size, then add instances or shorten "
@@ -174,14 +174,15 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonRequestsRejected",
-        expr=_rejected(0.01),
-        until=_rejected(0.005, "1h"),
+        expr=_more_than(_REJECTED, 0.01),
+        until=_more_than(_REJECTED, 0.005, "1h"),
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
-        "requests a second on {{ $labels.instance }}",
-        description="More than 1% of the requests wait longer than the queue timeout and are rejected with 503. Triton does not count requests that it rejects because the queue is full, so the true "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} rejected {{ printf `%.0f` $value }} "
+        "requests on {{ $labels.instance }}",
+        description="Within [5m] more than 1% of the requests waited longer than the queue timeout and were rejected with 503 "
+        "(the number is of [1h] once it is less than that). Triton does not count requests that it rejects because the queue is full, so the true "
         "number may be higher.",
         action="Add instances of the model or servers, or reduce the request rate of the client that sends most; then "
         "review the limits of the queue.",
@@ -202,7 +203,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         # With random arrivals at 95 % load, a queue is above four fifths for a minute or two, many times a day.
         for_="5m",
         keep_firing_for="2h",
-        summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
+        summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} was "
         "{{ $value | humanizePercentage }} full",
         description="When the queue is full, Triton rejects requests with 503 and does not count them: the next burst "
         "would be rejected.",
@@ -211,14 +212,14 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonQueueFull",
-        expr=_refused_more_than(0.01),
-        until=_refused_more_than(0.005, "1h"),
+        expr=_more_than(state.QUEUE_FULL_ESTIMATE, 0.01),
+        until=_more_than(state.QUEUE_FULL_ESTIMATE, 0.005, "1h"),
         severity="warning",
         for_="2m",
         keep_firing_for="15m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} rejects "
-        "about {{ printf `%.2f` $value }} requests a second because its queue is full",
-        description="Clients receive 503. The number is from traces; no metric of Triton counts these requests.",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} rejected "
+        "about {{ printf `%.0f` $value }} requests because its queue was full",
+        description="Clients received 503. The number is of [5m], or of [1h] once it is less than 1%, and from traces; no metric of Triton counts these requests.",
         action="Add instances of the model or servers, or reduce the request rate of the client that sends most.",
         silence="model, during a load test",
     ),
@@ -231,7 +232,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         for_="15m",
         keep_firing_for="15m",
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
+        "{{ $labels.instance }} were busy {{ $value | humanizePercentage }} of the time",
         description="The model has hardly any capacity left: additional requests must wait in the queue.",
         action="Plan more instances or replicas before the next peak.",
         silence="model, during a load test",
@@ -251,7 +252,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         keep_firing_for="1h",
         labels=("model", "version", "slo"),
         summary="Objective {{ $labels.slo }} of model {{ $labels.model }} version {{ $labels.version }} may break at "
-        "{{ printf `%.2f` $value }} times the present traffic",
+        "{{ printf `%.2f` $value }} times the traffic that it had",
         description="Predicted by `tritonwatch advise --watch` from the counters of the last hour; the number is the lower "
         "end of the interval. Below 1 the objective may be broken already.",
         action="Run `tritonwatch advise` for the model: it names the change that helps.",
@@ -260,8 +261,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     _traffic_alert(
         name="TritonClientCancellations",
         expr=f"""\
-{_failures("10m", '{reason="CANCELED"}')}
-> $threshold * ({_per_second(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
+{_count(_CANCELED, "10m")}
+> $threshold * ({_count(triton.REQUEST_SUCCESS, "10m")} + {_count(_CANCELED, "10m")})""",
         threshold=AlertThreshold(
             0.2,
             "share",
@@ -272,9 +273,9 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="info",
         for_="15m",
         keep_firing_for="30m",
-        summary="Clients cancel {{ printf `%.2f` $value }} requests a second to model {{ $labels.model }} on "
+        summary="Clients cancelled {{ printf `%.0f` $value }} requests to model {{ $labels.model }} within [10m] on "
         "{{ $labels.instance }}",
-        description="More than $threshold of the requests are cancelled, most often because the clients' deadline is "
+        description="More than $threshold of the requests were cancelled, most often because the clients' deadline is "
         "shorter than the model's latency.",
         action="Compare the clients' deadline with the model's latency.",
         silence="model",
@@ -303,9 +304,9 @@ and on (model) {_SILENT % "23h"} > 0""",
         labels=("model",),
         for_="10m",
         keep_firing_for="5m",
-        summary="Model {{ $labels.model }} no longer completes requests",
-        description="It completed requests continuously one hour ago, and also at this time yesterday and last week, but no "
-        "server completes any now. Either no requests "
+        summary="Model {{ $labels.model }} completed no request within [10m]",
+        description="It completed requests continuously one hour ago, and also at this time yesterday and last week, but then "
+        "no server completed any. Either no requests "
         "arrive (because of a gateway, a client or a route), or every request fails before it completes.",
         action="Send one request by hand: if it succeeds, the fault is upstream of Triton.",
         silence="model, when its clients are moved",
@@ -346,9 +347,9 @@ and on (instance, model) sum by (instance, model) (rate({triton.REQUEST_FAILURE}
         labels=("instance", "model", "step"),
         for_="5m",
         keep_firing_for="15m",
-        summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
+        summary="Requests to ensemble {{ $labels.model }} on {{ $labels.instance }} failed because of its step "
         "{{ $labels.step }}",
-        description="Requests to the ensemble fail because this step fails. The ensemble's own failure counter does not show which step failed, and "
+        description="This step failed within [5m]. The ensemble's own failure counter does not show which step failed, and "
         "does not count exactly.",
         action="Search Triton's log for errors of the step, not of the ensemble.",
         silence="model",
@@ -371,7 +372,7 @@ and on (model, version) {_ENOUGH}""",
         labels=("model", "version"),
         for_="15m",
         keep_firing_for="30m",
-        summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
+        summary="Version {{ $labels.version }} of model {{ $labels.model }} was much slower than the version "
         'with the most traffic: {{ $value | printf "%.2g" | humanizeDuration }} on average',
         description="Its requests take more than $threshold times as long as those to the version with the most "
         "traffic.",
@@ -395,8 +396,8 @@ and on (model, version) 15m * {_BAD} > 10""",
         labels=("model", "version"),
         for_="5m",
         keep_firing_for="30m",
-        summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
-        "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
+        summary="Version {{ $labels.version }} of model {{ $labels.model }} failed "
+        "{{ $value | humanizePercentage }} of its requests within [15m], far more than the version with the most traffic",
         description="This is more than twice the share of the version with the most "
         "traffic, plus $threshold.",
         action="Stop the rollout of this version and route its traffic back to the previous version.",
@@ -423,7 +424,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         for_="30m",
         keep_firing_for="30m",
         dashboard=links.SERVER,
-        summary="The response cache of {{ $labels.instance }} is full and answers only "
+        summary="The response cache of {{ $labels.instance }} was full and answered only "
         "{{ $value | humanizePercentage }} of requests",
         description="The cache continuously evicts entries. The lookups cost more time than they save.",
         action="Enlarge the cache, or disable it for models whose inputs rarely repeat.",
@@ -438,7 +439,7 @@ and on (instance, model, version) sum without (gpu_uuid) (max_over_time({triton.
         severity="info",
         for_="10m",
         keep_firing_for="10m",
-        summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
+        summary="Triton on {{ $labels.instance }} counted no request of {{ $labels.model }} within [10m], although it served some",
         description="The model serves requests while its request counters stay at 0: Triton was started with counter_latencies=false, which freezes all of them. "
         "Its objectives have no data, and most alerts cannot fire.",
         action="Start Triton without --metrics-config counter_latencies=false.",
@@ -454,7 +455,7 @@ and on (instance, model, version) sum without (gpu_uuid) (max_over_time({triton.
         for_="15m",
         keep_firing_for="15m",
         dashboard=links.SERVER,
-        summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
+        summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} was in use",
         description="When this pool is exhausted, Triton copies through pageable memory, which is slower.",
         action="Raise --pinned-memory-pool-byte-size.",
         silence="instance",

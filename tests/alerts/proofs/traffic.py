@@ -203,7 +203,7 @@ QUEUES = (
         "fires when requests outlast the queue's timeout",
         {_failed("REJECTED"): "0+3x100"},
         "7m",
-        Fires(VERSION, "0.20"),
+        Fires(VERSION, "60"),
     ),
     boundary(
         "TritonRequestsRejected",
@@ -229,7 +229,7 @@ QUEUES = (
         "fires when a quarter is cancelled",
         {_failed("CANCELED"): "0+30x120", _SUCCESS: "0+90x120"},
         "17m",
-        Fires(VERSION, "2.00"),
+        Fires(VERSION, "1200"),
     ),
     boundary(
         "TritonClientCancellations",
@@ -284,7 +284,7 @@ LIMITS = (
         "fires when traces show refusals",
         {_REFUSED: "0+3x60"},
         "3m",
-        Fires(VERSION, "0.12"),
+        Fires(VERSION, "36"),
     ),
     boundary("TritonQueueFull", "is quiet before the two minutes are over", {_REFUSED: "0+3x60"}, "2m"),
     quiet("TritonQueueFull", "is quiet about old refusals", {_REFUSED: "9x60"}, "10m"),
