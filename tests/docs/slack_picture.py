@@ -224,14 +224,14 @@ def _burn() -> Incident:
     )
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30d"),
-        ("Burn rate", "22x the allowed rate, over 5 min"),
+        ("Burn rate", "22x the allowed rate since 03:08 UTC"),
         ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
         (SPLIT, "queue 81%, executing the model 17%, preparing inputs 1%"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded at 01:10 UTC"),
         (GPU, gpus),
     )
-    title = "ranker: 22 % of requests take over 1 s (2,912 of 13,000 in 5 min), target 1 %"
+    title = "ranker: 22 % of requests take over 1 s (2,912 of 13,000 since 03:08 UTC), target 1 %"
     evidence = Evidence(at=NOW, facts=facts, first_step=Latency.step_for("queue"), title=title)
     return _incident(member, evidence).model_copy(update={"recurrence": 1})
 

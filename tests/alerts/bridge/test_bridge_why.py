@@ -353,8 +353,12 @@ SECOND = "[0-9:]{8} UTC"
             f"2[0-9] % of requests fail [(]{COUNTS} since BEGAN UTC; 50 % in the last minute[)], target 1 %",
         ),
         # It is red for two minutes more, but one sees that it stopped.
-        (0.0, 8, f"{COUNTS} requests failed since BEGAN, none since {SECOND}"),
-        (0.04, 8, f"{COUNTS} requests failed since BEGAN, 0.[45][0-9]* % in the last minute"),
+        (0.0, 8, f"{COUNTS} requests failed, {DAY}BEGAN to {DAY}[0-9:]+ UTC; none since {SECOND}"),
+        (
+            0.04,
+            8,
+            f"{COUNTS} requests failed, {DAY}BEGAN to {DAY}[0-9:]+ UTC; 0.[45][0-9]* % in the last minute",
+        ),
         (0.0, 0, f"{COUNTS} requests failed, {DAY}BEGAN to {DAY}[0-9:]+ UTC; no requests since {SECOND}"),
     ],
     ids=["goes on", "gets worse", "stopped", "as much as is allowed", "no requests"],

@@ -27,7 +27,7 @@ _QUIET_SECONDS = 30.0
 _REACH_SECONDS, _STEP_SECONDS = 1800.0, 5.0
 _NO_CHANCE = 5
 """Failures that are no chance: where so many were to come at the pace of before and none does, or do after the end."""
-_OVER, _IDLE = "now within the target", "; no requests since"
+_OVER, _NO = "now within the target", "; no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,39 +154,43 @@ class Burning:
         return start, f"in {span(counts.now - start)}"
 
     def title(self, prometheus: Prometheus, verdict: SourceFacts, about: str, limit: str) -> str | None:
-        """Return how much fails; how much failed once no more does, or nobody asks; None: as was said before."""
-        counts, heard = self.counts, self.counts.last(self.counts.total)
+        """Return how much fails; once that has stopped, how much failed, and what is so now; None: as was said before."""
+        counts = self.counts
+        heard, last = counts.last(counts.total), counts.last(counts.failed)
         thing = f"{self.member.labels.get('model') or self.member.labels.get(names.SLO)}: {about}"
-        failed_words = self._indicator.failed_words.format(limit)
-        idle = self.incident.open and (heard is None or counts.now - heard >= CALM_SECONDS)
-        if verdict.over or not self.incident.open or (idle and heard):
-            past = self._past(prometheus, verdict, thing, failed_words).partition(_IDLE)[0]
-            return past + (f"{_IDLE} {_second(heard)}" if idle and heard else "")
+        failed_lately, lately = counts.lately(60)
+        rate = f"; {percent(failed_lately / lately)} in the last minute" if lately else ""
+        past = thing, self._indicator.failed_words.format(limit), last
+        if verdict.over or not self.incident.open:
+            return self._past(prometheus, verdict, *past)
         if heard is None:
             return None
-        (start, window), last = self.window(verdict), counts.last(counts.failed)
-        (failed, total), (failed_lately, lately) = counts.between(start), counts.lately(60)
-        past = f"{thing}{failed:,} of {total:,} {failed_words} {window.removesuffix(' UTC')}"
+        if counts.now - heard >= CALM_SECONDS:
+            return f"{self._past(prometheus, verdict, *past)}{_NO} requests since {_second(heard)}"
         if last and heard - last >= _QUIET_SECONDS:
-            return f"{past}, none since {_second(last)}"
-        now = f"{percent(failed_lately / lately)} in the last minute" if lately else ""
+            return f"{self._past(prometheus, verdict, *past)}{_NO}ne since {_second(last)}"
         if lately and not counts.breaks(failed_lately, lately):
-            return f"{past}, {now}"
-        share = failed / total
-        likely = share * lately
-        differs = max(failed_lately, likely) >= _NO_CHANCE and not likely / 2 < failed_lately < 1.5 * likely
+            return f"{self._past(prometheus, verdict, *past)}{rate}"
+        start, window = self.window(verdict)
+        failed, total = counts.between(start)
+        likely = failed / total * lately
+        is_new = start > counts.now - CALM_SECONDS or max(failed_lately, likely) < _NO_CHANCE
         shown = f"estimated from {total:,}" if about else f"{failed:,} of {total:,}"
-        return (
-            f"{thing}{percent(share)} of {self._indicator.failing_words.format(limit)} "
-            f"({shown} {window}{f'; {now}' if differs else ''}), target {percent(counts.budget)}"
-        )
+        shown += f" {window}{'' if is_new or likely / 2 < failed_lately < 1.5 * likely else rate}"
+        failing = self._indicator.failing_words.format(limit)
+        return f"{thing}{percent(failed / total)} of {failing} ({shown}), target {percent(counts.budget)}"
 
-    def _past(self, prometheus: Prometheus, verdict: SourceFacts, thing: str, failed_words: str) -> str:
+    def _past(
+        self, prometheus: Prometheus, verdict: SourceFacts, thing: str, failed_words: str, until: float | None
+    ) -> str:
         """Return how many events failed while it lasted, else what was said of that before, or what the alert says."""
-        said, summary = self.incident.source_facts, self.member.annotations.get("summary") or self.member.name
-        until, start = self.counts.last(self.counts.failed), self.began(verdict.again)
+        summary = self.member.annotations.get("summary") or self.member.name
         if until is None:  # longer ago than is asked for
-            return said.title if said.title and (said.over or _IDLE in said.title) else summary
+            said = self.incident.source_facts
+            is_past = said.title and (said.over or _NO in said.title)
+            return (said.title or "").partition(_NO)[0] if is_past else summary
+        start = self.began(verdict.again)
+        start = min(start, self.counts.held_until(until) or start)  # it was back before that was seen
         failed, total = self.counts.between(start, until)
         if start < self.counts.times[0]:
             counter = f"{names.COUNTER}{objective_of(self.member)}"
