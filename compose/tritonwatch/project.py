@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from triton_exporter.common.duration import DAY, duration_between, duration_text
 from triton_exporter.common.options import (
@@ -189,6 +189,19 @@ def _target(text: str) -> str:
     return text
 
 
+def _each_once(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the list of targets. Raises ValueError where two have the same exporter, or the same Triton."""
+    seen: dict[tuple[str, str], str] = {}
+    for text in texts:
+        one = target(text)
+        for key in (("exporter", one.exporter.lower()), ("Triton", one.instance.lower())):
+            if key in seen:
+                reason = f"{seen[key]} and {text} are the same {key[0]}: its requests would count twice"
+                raise ValueError(reason, "write each Triton once, with an exporter of its own")
+            seen[key] = text
+    return texts
+
+
 def _receiver(text: str) -> str:
     from triton_alerts import alertmanager  # it takes long to load
 
@@ -341,7 +354,11 @@ class Generation(PrometheusAccess, _Receiving, Links, Rules, Files):
     out: Folder
     """folder for the generated files, in subfolders such as rules, alertmanager and dashboards"""
     target: Annotated[
-        tuple[str, ...], each(_target), Form("EXPORTER=TRITON", repeated=True), Key("tritons")
+        tuple[str, ...],
+        AfterValidator(_each_once),
+        each(_target),
+        Form("EXPORTER=TRITON", repeated=True),
+        Key("tritons"),
     ] = ()
     """add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address of its Triton as
     the label `instance`, such as exporter:9401=http://triton:8000; with --format compose or helm, those whose name has

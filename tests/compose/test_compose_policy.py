@@ -222,7 +222,6 @@ def test_the_list_of_the_project_file_starts_an_exporter_for_each_triton(
             "its metrics cannot be at http://a:8002/metrics, where those of http://a:8000 are",
         ),
         ("b:9402=http://b:8000", "listens on port 9401 (fix: write b:9401)"),
-        ("exporter:9401=http://b:8000", "there are two named exporter"),
         *((f"{name}:9401=http://b:8000", f"the name {name} is taken by the stack") for name in OTHERS),
     ],
 )

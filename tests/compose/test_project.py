@@ -111,6 +111,26 @@ def test_every_mistake_in_the_file_has_its_line(folder: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
+    ("second", "same"),
+    [("exporter:9401=http://b:8000", "exporter"), ("other:9401=triton:8000/", "Triton")],
+)
+@pytest.mark.parametrize("verb", ["generate", "check"])
+def test_two_exporters_of_one_triton_are_refused(
+    folder: Path, verb: str, second: str, same: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every request counted twice, and the Triton that was meant was watched by nobody."""
+    first = "exporter:9401=http://triton:8000"
+    (folder / "tritonwatch.yaml").write_text(PROJECT.replace(f'"{first}"', f'"{first}", "{second}"'))
+
+    assert 1 <= main([verb, *(["--offline"] if verb == "check" else [])])
+    refused = (
+        f"tritonwatch.yaml:6: tritons: {first} and {second} are the same {same}: its requests would count"
+    )
+    assert refused in capsys.readouterr().err
+    assert not (folder / "generated").exists()
+
+
+@pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("http://h:1?x=1", "'http://h:1?x=1' has a ? or a #; give the URL without it"),

@@ -154,8 +154,6 @@ def _started(targets: Sequence[str]) -> dict[str, Target]:
         if port != EXPORTER_PORT:
             reason = f"the exporter that is started there listens on port {EXPORTER_PORT}"
             raise ProblemsError(Problem(place, reason, f"write {name}:{EXPORTER_PORT}"))
-        if name in found:
-            raise ProblemsError(Problem(place, f"there are two named {name}", "give each a name of its own"))
         if page in owners:
             reason = f"its metrics cannot be at {page}, where those of {owners[page]} are"
             raise ProblemsError(
