@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -17,7 +18,13 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import (
+    InitErrorDetails,
+    PydanticCustomError,
+    SchemaError,
+    SchemaValidator,
+    core_schema,
+)
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import problem_words
@@ -125,8 +132,31 @@ _NOT_IN_PROMETHEUS = (
 )
 
 
-_AS_PROMETHEUS = re.ASCII
+_ASCII = {"w": "0-9A-Za-z_", "d": "0-9", "s": r"\t\n\f\r "}
 """What \\w, \\d and \\s stand for in RE2."""
+
+
+@cache
+def _linear(regex: str) -> SchemaValidator:
+    """Return what matches whole names in linear time, as RE2 does: Python would try `(a+)+b` on a long name for years.
+
+    Pydantic's engine (Rust's regex) reads the same, but its classes hold all of Unicode, and sets in sets. Raises
+    SchemaError where the expression is too large for it.
+    """
+
+    def as_rust(found: re.Match[str]) -> str:
+        text = found[0]
+        if len(text) > 2:  # a class, and the characters in it
+            return "[" + re.sub(r"\\.|[\[&~]|--", as_rust, text[1:])
+        if text[0] != "\\":
+            return re.escape(text)
+        if text in (r"\b", r"\B"):
+            return f"(?-u:{text})"
+        characters = _ASCII.get(text[1].lower())
+        return f"[{'^' * text[1].isupper()}{characters}]" if characters else text
+
+    pattern = re.sub(rf"\\.|{_CHARACTER_CLASS}", as_rust, regex)
+    return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{pattern})$"))
 
 
 def _regex(value: str) -> str:
@@ -143,9 +173,12 @@ def _regex(value: str) -> str:
         raise ValueError("Prometheus (RE2) has no repetition over 1000, also where one is in another")
     try:
         with warnings.catch_warnings(action="ignore"):  # of sets in sets, which are none here
-            re.compile(value, _AS_PROMETHEUS)
+            re.compile(value)
+        _linear(value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except SchemaError:
+        raise ValueError("too large to match names with; write a shorter one") from None
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}; write for example bert-.*") from None
     return value
@@ -201,7 +234,7 @@ class Choice(Value):
         """Return whether a name is among the chosen."""
         if self.names is not None:
             return name in self.names
-        return self.regex is None or bool(re.fullmatch(self.regex, name, _AS_PROMETHEUS))
+        return self.regex is None or _linear(self.regex).isinstance_python(name)
 
     def __str__(self) -> str:
         return ", ".join(self.names) if self.names is not None else self.regex or "all"

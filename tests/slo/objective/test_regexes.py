@@ -90,9 +90,12 @@ def test_names_are_chosen_as_prometheus_chooses_them(tmp_path: Path) -> None:
         r"(?:v\d{1,3}|x\.y)*-?[\w.]+",
         r"\bbert\b.*",
         "(a|aa)+b?",
+        "(a+)+",
+        r"[[&&~\d+--]+|\W",
         "",
     )
-    chosen = ["a.b", "BERT-v12", "bert-large", "bert", "aaab", "v1v22-x", "zx", "xy", "a" * 40]
+    chosen = ["a.b", "BERT-v12", "bert-large", "bert", "aaab", "v1v22-x", "zx", "xy", "a" * 40, "é", "[&+1"]
+    chosen += ["a" * 40 + "!"]  # Python tried the repetitions of a repetition for years
     series = {f'x{{model="{name}"}}': "1x5" for name in chosen}
     asked = [(f"group by (model) (x{{model=~{quote(regex)}}})", 60.0) for regex in regexes]
 
