@@ -96,6 +96,8 @@ class GroupStatus:
     """Recorded time where it is less than the period (so far): ratios and budget are of that time and at most an
     hour before."""
     period_days: float | None = None
+    not_served: bool = False
+    """No server has the model ready: the numbers are those of earlier requests."""
 
     @property
     def budget_not_known_yet(self) -> str:
@@ -147,10 +149,10 @@ class GroupStatus:
         return self._qualified("" if error is None else f", {either_way(error)}")
 
     def _qualified(self, error: str) -> str:
-        if self.budget_left is None or self.state in ("excluded", "unknown"):
+        if self.state in ("excluded", "unknown"):
             return self.state
-        words = caveat_words(self.caveats, error)
-        return f"{self.state} ({words})" if words else self.state
+        words = "" if self.budget_left is None else caveat_words(self.caveats, error)
+        return self.state + (f" ({words})" if words else "") + (", not served" if self.not_served else "")
 
     @property
     def state(self) -> State:

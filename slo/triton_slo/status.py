@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue.external import stack
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_exporter.common.moments import hour_text, utc_text
 from triton_slo import names
@@ -48,6 +49,7 @@ SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.R
 AGE = "age_seconds"
 UNKNOWN_SECONDS = "unknown_seconds"
 UNKNOWN_TIME = "unknown_in_period_seconds"
+NOT_SERVED = "not_served"
 PERIOD_START = "period_start"
 PERIOD_END = "period_end"
 """Names of what `read_status` asks for besides: nothing records them."""
@@ -81,6 +83,7 @@ class _SamplesByGroup:
         self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._unknown: list[tuple[str, Mapping[str, str], str, str, float]] = []
+        self._not_served: set[str] = set()
         self._at = 0.0
         for sample in samples:
             self._put_sample(sample)
@@ -95,6 +98,9 @@ class _SamplesByGroup:
         group = names.group_of(labels)
         if name == names.INFO:
             self._infos[slo] = indicator
+            return
+        if name == NOT_SERVED:
+            self._not_served.add(labels["model"])
             return
         if name == names.SLI_EXCLUDED:
             # An exclusion is about the whole objective; its other labels are those of all series (a selector's).
@@ -243,6 +249,7 @@ class _SamplesByGroup:
             retired=not counted and not gone,
             history_seconds=history,
             period_days=days,
+            not_served=dict(group).get("model") in self._not_served,
         )
 
     def _non_finite_reasons(self, key: _GroupKey) -> list[str]:
@@ -301,6 +308,14 @@ time() - min by (cluster, model) (
 The alert about them comes, and ends, minutes later.
 """
 
+_NOT_SERVED = f"""\
+max by (model) ({state.MODEL_READY}) == 0
+unless on (model) ({state.MODEL_STATE}{{state="unknown"}} == 1 and on (cluster, instance) {state.SERVER_LIVE} == 1)
+unless on (model) (
+  last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {stack.UP}{{job="{EXPORTER_JOB}"}} == 0
+)"""
+"""The models that no server has ready: neither one whose exporter is silent, nor one of which only metrics are read."""
+
 
 def read_status(
     prometheus: Prometheus, at: float | None = None, time_scale: float = 1.0
@@ -315,8 +330,10 @@ def read_status(
     samples = prometheus.instant_with_all(SELECTOR, at)
     if not samples:
         _require_exporter(prometheus, at)
+    answered = prometheus.instant(f"{_AGE_QUERY} or {_NOT_SERVED}", at)
     more = (
-        *_named(AGE, prometheus.instant(_AGE_QUERY, at)),
+        *_named(AGE, [sample for sample in answered if names.SLO in sample.labels]),
+        *_named(NOT_SERVED, [sample for sample in answered if names.SLO not in sample.labels]),
         *_unknown(prometheus, samples, at),
         *_of_calendars(prometheus, samples, at),
         *_just_begun(prometheus, samples, at),

@@ -101,6 +101,7 @@ def broken(end: float) -> Iterator[Series]:
         if not ready:
             since = end - (3 * DAY if model == "broken" else 1200)
             yield now(state.MODEL_NOT_READY_SINCE, since, server, model=model, version="1")
+    yield now(state.MODEL_READY, 0, alive, model="model-0005", version="1")  # unloaded on purpose
     yield now(state.MODEL_STATE, 1, alive, model="broken", version="1", state="unavailable")
     yield now(state.MODEL_STATE, 1, dead, model="embedder", version="1", state="unknown")
     for reason in state.LOAD_FAILURE_REASONS:

@@ -107,6 +107,8 @@ def test_the_overview_and_status_agree(
         shown += states(_shown(site, f"/?page={number}&at={end}"))
 
     assert [row["state"] for row in expected["group_statuses"]] == shown
+    unloaded = {row["state"] for row in expected["group_statuses"] if row["group"]["model"] == "model-0005"}
+    assert {"ok (estimated), not served", "ok, not served"} == unloaded
     assert expected == requests.get(f"{site}/api/status?at={end}", timeout=60).json()
     assert [
         "triton-1:8000 does not answer since HH:MM UTC: nothing serves embedder now; ranker: still served by 1 of 2 servers",
