@@ -43,6 +43,8 @@ TIER = "tier"
 """Label of burn alerts: page_fast, page_slow, ticket_fast, ticket_slow, or as the objective calls its tiers."""
 URGENCY = "urgency"
 """Label of burn alerts: 1 is the most urgent tier of the objective; inhibition relies on it."""
+SEEN_BY = "seen_by"
+"""Label of the alerts of an objective that a gateway or a probe measures, and not Triton; inhibition relies on it."""
 URGENCIES = 6
 """An objective's sixth tier and those after it share one urgency."""
 COMPONENT = "component"

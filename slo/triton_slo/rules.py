@@ -596,6 +596,7 @@ def _alert_labels(
     """Return the labels that the expression does not carry; Prometheus evaluates each as a template."""
     objective = plan.objective
     owner = {names.OWNER: escape_template(objective.owner)} if objective.owner else {}
+    seen_by = {names.SEEN_BY: objective.indicator.seen_by} if objective.indicator.seen_by else {}
     given = {**objective.labels, **(of_tier or {})}
     return {
         **{label: escape_template(value) for label, value in given.items()},
@@ -603,6 +604,7 @@ def _alert_labels(
         **extra,
         names.COMPONENT: "slo",
         names.STACK: names.OWN_STACK,
+        **seen_by,
         **owner,
     }
 

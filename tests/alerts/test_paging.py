@@ -243,7 +243,10 @@ def test_no_page_begins_after_an_outage(tool: Path, minutes: int, live: str, tmp
 
 @pytest.mark.real
 @pytest.mark.parametrize("tool", newest(promtools()), ids=str)
-def test_a_model_that_fails_requests_once_it_is_ready_again_pages(tool: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("grouping", ["", "group_by: [model]"], ids=["of a version", "of a model"])
+def test_a_model_that_fails_requests_once_it_is_ready_again_pages(
+    tool: Path, grouping: str, tmp_path: Path
+) -> None:
     """The page about its readiness fires on then, and held this one back for twelve minutes."""
     begin, down = 160, 32
     labels = f'instance="gpu-1:9095", job="{EXPORTER_JOB}"'
@@ -258,7 +261,7 @@ def test_a_model_that_fails_requests_once_it_is_ready_again_pages(tool: Path, tm
         f'{triton.REQUEST_FAILURE}{{{of_model}, reason="BACKEND"}}': f"0x{begin + down} 0+5x100",
     }
 
-    pages = sent_pages(tool, tmp_path, series, 60, READINESS, ERRORS)
+    pages = sent_pages(tool, tmp_path, series, 60, READINESS, ERRORS + grouping)
 
     ready_at = (begin + down) / 4
     assert pages[BURN_ALERTS["readiness"]][-1] > ready_at + 6

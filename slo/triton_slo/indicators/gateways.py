@@ -385,6 +385,11 @@ class GatewayIndicator(Indicator):
         return GATEWAYS.get(self.source)
 
     @property
+    def seen_by(self) -> str:
+        """A gateway, if one is the source."""
+        return "" if self.gateway is None else "gateway"
+
+    @property
     def grouping(self) -> tuple[str, ...]:
         """A gateway knows no versions of a model."""
         return GROUPING if self.gateway is None else ("model",)

@@ -211,6 +211,11 @@ class Indicator(Value):
         """Labels of a group, where the objective names none."""
         return names.GROUPING
 
+    @property
+    def seen_by(self) -> str:
+        """Who else than Triton measures it, `gateway` or `probe`: they see requests to a model that is not ready fail."""
+        return ""
+
     def limit(self, target: float, threshold: float | None) -> float | None:
         """Return what a graph of the indicator compares with: the share of events that may fail."""
         return error_budget(target)

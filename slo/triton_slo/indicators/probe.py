@@ -26,6 +26,11 @@ class Probe(Indicator):
     cause_split: ClassVar = "probe"
     first_step: ClassVar = "Send the probe's request by hand and check where it fails."
 
+    @property
+    def seen_by(self) -> str:
+        """The probe."""
+        return "probe"
+
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Count probes without success, and all that the model could have answered."""
         every = scope.series(probe.REQUESTS, _COUNTED)

@@ -305,6 +305,7 @@ RESERVED_LABELS = frozenset(
         names.SEVERITY,
         names.TIER,
         names.URGENCY,
+        names.SEEN_BY,
         names.COMPONENT,
         names.OWNER,
         names.STACK,

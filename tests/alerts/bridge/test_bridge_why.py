@@ -880,6 +880,23 @@ def test_a_server_whose_exporter_is_silent_may_serve(dead_server: tuple[Promethe
     assert server.words.endswith(": whether batcher is served is unknown")
 
 
+def test_a_silent_exporter_is_of_its_cluster_alone(tmp_path: Path) -> None:
+    """Pods of two clusters have the same names: the message about one said that nothing was known about the other's."""
+    now = time.time() // STEP * STEP
+    made = [
+        (str(state.MODEL_READY), {"cluster": "eu", "instance": "triton-0", "model": "ranker"}, flat(now, 0)),
+        *(
+            ("up", {"cluster": name, "instance": "triton-0", "job": "triton-exporter"}, up)
+            for name, up in {"eu": flat(now, 1), "us": flat(now, 1, end=-600) + flat(now, 0, -585)}.items()
+        ),
+    ]
+    with history.serve(history.openmetrics(made), tmp_path / "p") as url:
+        page = about(now, alertname="TritonModelDownEverywhere", model="ranker", cluster="eu")
+        known = serving(Prometheus(Access(url)))(page)
+
+    assert ("", 1) == (known.title, known.servers_not_ready)
+
+
 def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:
     """Its last words were that the model is ready, before that that a file was missing, and the page kept both."""
     prometheus, now = dead_server

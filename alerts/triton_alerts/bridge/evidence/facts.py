@@ -629,8 +629,8 @@ def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
     """Return the servers that had a series within the last hour, and whose exporters do not answer Prometheus now, and
     since when; 0 where that is not known."""
     found = prometheus.instant(
-        f"({SILENT_SINCE} or on (instance) {EXPORTER_UP}) and on (instance) {EXPORTER_UP} == 0 "
-        f"and on (instance) last_over_time({series}[1h])"
+        f"({SILENT_SINCE} or on (cluster, instance) {EXPORTER_UP}) and on (cluster, instance) {EXPORTER_UP} == 0 "
+        f"and on (cluster, instance) last_over_time({series}[1h])"
     )
     return {sample.labels.get("instance", "?"): sample for sample in found}
 
