@@ -149,13 +149,16 @@ def _delivery(options: Options) -> list[Block]:
 
 
 def _pages_and_tickets(options: Options) -> Block:
-    """Return the route of pages and tickets: both are in one group, since a ticket may become a page."""
+    """Return the route of pages and tickets: both are in one group, since a ticket may become a page.
+
+    A page that follows its ticket waits for the next interval, at which Alertmanager sends only what has changed.
+    """
     return {
         "receiver": BRIDGE,
         "matchers": ['severity=~"critical|warning"'],
         "group_by": _OF_A_MODEL,
         # The interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
-        **_times(options, "30s", "1m", "4h"),
+        **_times(options, "10s", "15s", "4h"),
         "routes": [{"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
     }
 
@@ -171,7 +174,7 @@ def _others(options: Options) -> list[Block]:
             "receiver": name,
             "matchers": [f'severity="{severity}"'],
             "group_by": _OF_A_MODEL,
-            **_times(options, "30s", "1m", "4h"),
+            **_times(options, "10s", "1m", "4h"),
             "continue": True,
             "routes": [{"receiver": name, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
         }

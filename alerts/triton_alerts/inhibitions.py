@@ -18,7 +18,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
 from triton_slo.alert_settings import OF_OBJECTIVES, Tuning
-from triton_slo.indicators import BURN_ALERTS, Errors, Latency, Probe, Queue, Readiness
+from triton_slo.indicators import BURN_ALERTS, Errors, Queue, Readiness
 from triton_slo.names import severity_rank
 from triton_slo.promql import Matchers
 
@@ -57,17 +57,11 @@ _OF_OBJECTIVES: tuple[Inhibition, ...] = (
         (f'alertname=~"{"|".join(names.BUDGET_ALERTS)}"',),
         _GROUP,
     ),
+    # Triton counts no requests to a model that is not ready: what it counts is sent.
     Inhibition(
-        "Probes of a model that is not ready fail.",
+        "Probes and a gateway see the requests to a model that is not ready fail.",
         _READINESS_PAGE,
-        (_SLO, f'{names.INDICATOR}="{Probe.name()}"'),
-        ("model",),
-    ),
-    # Triton counts no requests to a model that is not ready: what it counts has a version, and is sent.
-    Inhibition(
-        "A gateway, which knows no versions, sees the requests to a model that is not ready fail.",
-        _READINESS_PAGE,
-        (_SLO, f'{names.INDICATOR}=~"{Errors.name()}|{Latency.name()}"', 'version=""'),
+        (_SLO, f'{names.SEEN_BY}!=""'),
         ("model",),
     ),
 )
@@ -187,6 +181,7 @@ INHIBITIONS = (
             "TritonModelNotReadyProlonged",
             "TritonExpectedModelMissing",
             "TritonModelUnloadedInUse",
+            "TritonModelExporterDown",
             "TritonProbeFailing",
             "TritonTrafficVanished",
         ),

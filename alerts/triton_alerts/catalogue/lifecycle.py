@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.broken import UNLOADED_IN_USE
+from triton_alerts.broken import EXPORTER_UP, UNLOADED_IN_USE
 from triton_exporter.catalogue import models, processes, state
 from triton_slo import links, names
 from triton_slo.alert_settings import AlertThreshold
@@ -46,6 +46,9 @@ _LOAD_STEPS = (
     ),
 )
 
+_NOT_SERVED = "30s"
+"""How long nothing serves a model before it is a page: with scrape, evaluation and group_wait about a minute. A restart
+that is shorter calls nobody; a model that is served while it is loaded again is not concerned."""
 _AFTER_READY = "2m"
 """How long an alert that nothing serves a model fires on, and those that it inhibits: longer ones would be sent after
 the repair."""
@@ -63,6 +66,8 @@ or
 max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""",
         severity="warning",
         labels=("instance", "model"),
+        # It names the reason of TritonModelDownEverywhere: they begin together, and are one message.
+        for_=_NOT_SERVED,
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
         description="A load failed within the last [15m]. Requests for this model fail, unless an earlier version "
@@ -106,7 +111,7 @@ and {state.MODEL_NOT_READY_SINCE}""",
         name="TritonModelDownEverywhere",
         # Only live servers are counted: TritonMostServersDown covers all models of a server that is down. But where
         # it fires already, it is not resolved because the server dies, too. A first load may take long: ten minutes,
-        # `for` included.
+        # `for` included. A server that had the model and whose exporter is silent may serve it: TritonModelExporterDown.
         expr=f"""\
 max by (cluster, model) ({state.MODEL_EXPECTED}) == 1
 and on (cluster, model) (
@@ -117,12 +122,13 @@ and on (cluster, model) (
 and on (cluster, model) (
   max by (cluster, model) (max_over_time({state.MODEL_READY}[1d])) == 1
   or
-  max by (cluster, model) (time() - min_over_time({state.MODEL_NOT_READY_SINCE}[8m])) > 8m
+  max by (cluster, model) (time() - min_over_time({state.MODEL_NOT_READY_SINCE}[9m30s])) > 9m30s
 )
-unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1""",
+unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1
+unless on (cluster, model) (last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {EXPORTER_UP} == 0)""",
         severity="critical",
         labels=("model",),
-        for_="2m",
+        for_=_NOT_SERVED,
         keep_firing_for=_AFTER_READY,
         summary="No server serves model {{ $labels.model }}",
         description="Every request for this model fails: it is ready on no server that should serve it.",
@@ -287,11 +293,11 @@ max by (cluster, job) ({state.SERVER_LIVE}) == 0
 and on (cluster, job) (
   max by (cluster, job) (max_over_time({state.SERVER_LIVE}[1d])) == 1
   or
-  max by (cluster, job) ({state.SERVER_LIVE} offset 19m) == 0
+  max by (cluster, job) ({state.SERVER_LIVE} offset 19m30s) == 0
 )""",
         severity="critical",
         labels=("job",),
-        for_="1m",
+        for_=_NOT_SERVED,
         keep_firing_for="1m",
         summary="No Triton server is live",
         description="No model is served: the last server stopped answering, or none has started within twenty minutes.",
@@ -307,7 +313,7 @@ count by (cluster, job, instance) (
   {state.MODEL_EXPECTED} == 1
   and on (cluster, job, instance) (
     {state.SERVER_LIVE} == 0
-    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 19m == 0)
+    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 19m30s == 0)
   )
   unless on (cluster, model) (
     2 * sum by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}))
@@ -318,7 +324,7 @@ count by (cluster, job, instance) (
   )
 )""",
         severity="critical",
-        for_="1m",
+        for_=_NOT_SERVED,
         keep_firing_for="1m",
         summary="Triton server {{ $labels.instance }} is down, as are most servers of {{ $value }} of its models",
         description="More than half of the servers that should serve these models do not; of a model with one server, "

@@ -49,15 +49,15 @@ EXPORTER = (
 group by (cluster, instance, model) (
   last_over_time({names.MODEL_EXPECTED_COPY}[1d]) == 1 and on (cluster, instance) {_UP} == 0
 )
-unless on (cluster, model) {state.MODEL_EXPECTED} == 1
+unless on (cluster, model) {state.MODEL_READY} == 1
 and on (cluster) {_UP} == 1""",
         severity="critical",
         labels=("instance", "model"),
         owner="ml-platform",
         for_="3m",
         keep_firing_for="1m",
-        summary="No exporter of the servers of model {{ $labels.model }} answers Prometheus: whether it is served is unknown",
-        description="No other server should serve the model. If the exporter runs as a sidecar in the server's pod, the server "
+        summary="The exporter of {{ $labels.instance }} does not answer Prometheus: whether model {{ $labels.model }} is served is unknown",
+        description="No other server has the model ready. If the exporter runs as a sidecar in the server's pod, the server "
         "may be down, too.",
         action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod or process: the targets page "
         "of Prometheus has its address.",

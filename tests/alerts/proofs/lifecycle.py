@@ -5,6 +5,7 @@ from __future__ import annotations
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
 from triton_exporter.catalogue import models, processes, state, triton
+from triton_exporter.catalogue.external import stack
 from triton_slo import names
 
 _UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")
@@ -107,7 +108,7 @@ MODELS = (
         "TritonModelLoadFailed",
         "fires at the first failed attempt, with the class of its reason",
         {_failures(): "0x7 1x60", _failures("other"): "0x67"},
-        "2m15s",
+        "2m30s",
         Fires(MODEL, cause="python_error"),
     ),
     fires(
@@ -121,7 +122,7 @@ MODELS = (
         "TritonModelLoadFailed",
         "names every class of reason that was seen",
         {_failures(): "0x7 1x60", _failures("out_of_memory"): "0x7 2x60"},
-        "2m15s",
+        "2m30s",
         Fires(MODEL, cause="out_of_memory, python_error"),
     ),
     quiet(
@@ -213,14 +214,14 @@ MODELS = (
         "TritonModelDownEverywhere",
         "fires when the only server that had the model lost it",
         {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
-        "4m15s",
+        "2m45s",
         Fires(only(MODEL, "model")),
     ),
     boundary(
         "TritonModelDownEverywhere",
-        "is quiet before the two minutes are over",
+        "is quiet before half a minute is over",
         {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
-        "4m",
+        "2m30s",
     ),
     quiet(
         "TritonModelDownEverywhere",
@@ -230,6 +231,18 @@ MODELS = (
             _LIVE: "1x100",
             _READY: "1x8 0x92",
             series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x100",
+        },
+        "10m",
+    ),
+    quiet(
+        "TritonModelDownEverywhere",
+        "is quiet where the exporter of a server that had the model does not answer",
+        {
+            _EXPECTED: "1x100",
+            _LIVE: "1x100",
+            _READY: "1x8 0x92",
+            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x4 stale",
+            series(stack.UP, SERVER, **_ELSEWHERE): "1x4 0x96",
         },
         "10m",
     ),
@@ -450,12 +463,12 @@ SERVERS = (
     ),
     fires(
         "TritonAllServersDown",
-        "fires when the last live server is gone for a minute",
+        "fires when the last live server is gone for half a minute",
         {_LIVE: "1x3 0x20", series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x1 0x22"},
-        "2m",
+        "1m30s",
         Fires(only(SERVER, "job")),
     ),
-    boundary("TritonAllServersDown", "is quiet before the minute is over", {_LIVE: "1x3 0x20"}, "1m45s"),
+    boundary("TritonAllServersDown", "is quiet before half a minute is over", {_LIVE: "1x3 0x20"}, "1m15s"),
     quiet(
         "TritonAllServersDown",
         "is quiet while one server lives",
@@ -464,9 +477,9 @@ SERVERS = (
     ),
     fires(
         "TritonMostServersDown",
-        "fires when the only server of a model is down for a minute, though others live",
+        "fires when the only server of a model is down for half a minute, though others live",
         {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
-        "2m",
+        "1m30s",
         Fires(SERVER, "1"),
     ),
     fires(
@@ -491,9 +504,9 @@ SERVERS = (
     ),
     boundary(
         "TritonMostServersDown",
-        "is quiet before the minute is over",
+        "is quiet before half a minute is over",
         {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
-        "1m45s",
+        "1m15s",
     ),
     quiet(
         "TritonMostServersDown",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
-from alerts.proofs.proof_series import MODEL, NOBODY, SERVER, only, series
+from alerts.proofs.proof_series import MODEL, NOBODY, SERVER, VERSION, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series, names
@@ -77,8 +77,13 @@ EXPORTER = (
     ),
     fires(
         "TritonModelExporterDown",
-        "fires after three minutes where no other server should serve the model",
-        {_UP: "1x4 0x30", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
+        "fires after three minutes where no other server serves the model",
+        {
+            _UP: "1x4 0x30",
+            _COPY: "1x8 stale",
+            _UP_ELSEWHERE: "1x34",
+            series(state.MODEL_READY, VERSION, instance="gpu-2:9095"): "0x34",
+        },
         "4m15s",
         Fires(only(MODEL, "instance", "model")),
     ),
@@ -95,7 +100,7 @@ EXPORTER = (
             _UP: "1x4 0x30",
             _COPY: "1x8 stale",
             _UP_ELSEWHERE: "1x34",
-            series(state.MODEL_EXPECTED, MODEL, instance="gpu-2:9095"): "1x34",
+            series(state.MODEL_READY, VERSION, instance="gpu-2:9095"): "1x34",
         },
         "8m",
     ),
