@@ -63,6 +63,9 @@ class Alert(Tunable):
     until: str = ""
     """An easier condition with the same labels: a firing alert continues while it is true, so that a value that
     varies around the threshold is one alert."""
+    lately: str = ""
+    """How much of it there was in the last two minutes, with the same labels: 0 is that it is over, although the alert,
+    which looks back, fires. The bridge asks it; the thresholds in it are no one's settings."""
     dashboard: str = links.MODEL
     """Uid of the dashboard to open first."""
     owner: str = "ml-platform"

@@ -24,7 +24,7 @@ from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_alerts.bridge.evidence.facts import servers
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.incident import Incident, key_of
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
@@ -194,7 +194,9 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
                     opened_at=at,
                     members={"a": Member(labels=labels, starts_at=at)},
                 )
-            ).over
+            )
+            .faults[key_of(labels)]
+            .over
             for model, labels in fired.items()
         }
     assert re.fullmatch("ready again since [0-9:]{5} UTC", over["raises"] or "")

@@ -174,7 +174,7 @@ class Escalator:
             waits
             and incident.severity == "critical"
             and now - nobody_since >= self.escalation.after_seconds
-            and not incident.pages_are_over
+            and not incident.is_over
         )
 
     def _mark(self, now: float, before: Incident) -> ChangedIncident:

@@ -14,6 +14,7 @@ from triton_alerts.bridge import text
 from triton_alerts.bridge.deliver.messages import (
     WORD,
     Style,
+    as_known,
     headline,
     links,
     person,
@@ -22,7 +23,7 @@ from triton_alerts.bridge.deliver.messages import (
 from triton_alerts.bridge.deliver.transport import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Incident, title_of
+from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Incident, key_of, title_of
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import clean, plain
 from triton_exporter.common.duration import in_words
@@ -143,14 +144,19 @@ def as_json(record: RecordedIncident) -> dict[str, Any]:
 
 
 def title(record: RecordedIncident) -> str:
-    """Return the fault in one line, without the state of the incident."""
-    return plain(headline(record.incident, state=False), 200)
+    """Return the faults in one line, the last one first, without the state of the incident."""
+    lead = key_of(record.incident.lead.labels)
+    earlier = [
+        event.summaries[0] for event in record.events if event.kind == "over" and lead not in event.keys
+    ]
+    titles = (headline(record.incident, state=False), *earlier[::-1])
+    return "; before: ".join(dict.fromkeys(plain(each, 200) for each in titles))
 
 
 def happened(record: RecordedIncident) -> Iterator[tuple[float, str]]:
     """Yield the events of an incident, the oldest first: Unix time and text."""
     for event in record.events:
-        what = as_text(what_happened(record.incident, event))
+        what = as_text(what_happened(record.incident, as_known(record.incident, event)))
         yield event.at, what.removeprefix("also ") if event is record.events[0] else what
 
 

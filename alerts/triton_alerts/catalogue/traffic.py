@@ -37,6 +37,14 @@ def _summed_rate_5m(metric: Metric) -> str:
     return f"sum {_BY} (rate({metric}[5m]))"
 
 
+def _summed_rate_2m(metric: Metric) -> str:
+    return f"sum {_BY} (rate({metric}[2m]))"
+
+
+def _longest_2m(metric: Metric) -> str:
+    return f"max_over_time({metric}[2m])"
+
+
 def _summed_rate_1h(metric: Metric) -> str:
     return f"sum {_BY} (rate({metric}[1h]))"
 
@@ -115,6 +123,7 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         severity="critical",
         for_="2m",
         keep_firing_for="2m",
+        lately=f"{_count(triton.EXEC_COUNT, '2m')} == bool 0",
         summary="Model {{ $labels.model }} version {{ $labels.version }} made no progress for over [5m] on "
         "{{ $labels.instance }} while {{ $value }} requests waited",
         description="No request was executed: the model's instances hang. Latency graphs do not show this, because "
@@ -161,6 +170,7 @@ and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""",
         # Jobs of every hour are one alert.
         until=f"{signals.QUEUE_SHARE.expr(_rate_1h)} > 0.9 * $threshold",
+        lately=f"{_MEAN_QUEUE.replace('5m', '2m')} > bool 5000",
         threshold=signals.QUEUE_SHARE.threshold,
         severity="warning",
         for_="10m",
@@ -176,6 +186,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonRequestsRejected",
         expr=_more_than(_REJECTED, 0.01),
         until=_more_than(_REJECTED, 0.005, "1h"),
+        lately=_count(_REJECTED, "2m"),
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
@@ -192,6 +203,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonQueueNearFull",
         expr=f"{_fullness(str)} > $threshold",
         until=f"{_fullness(_longest_1h)} > 0.5 * $threshold",
+        lately=f"{_fullness(_longest_2m)} > bool 0.4",
         threshold=AlertThreshold(
             0.8,
             "share",
@@ -214,6 +226,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonQueueFull",
         expr=_more_than(state.QUEUE_FULL_ESTIMATE, 0.01),
         until=_more_than(state.QUEUE_FULL_ESTIMATE, 0.005, "1h"),
+        lately=_count(state.QUEUE_FULL_ESTIMATE, "2m"),
         severity="warning",
         for_="2m",
         keep_firing_for="15m",
@@ -227,6 +240,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonInstancesSaturated",
         expr=f"{signals.INSTANCES_BUSY.expr(_summed_rate_5m, _summed)} > $threshold",
         until=f"{signals.INSTANCES_BUSY.expr(_summed_rate_1h, _summed)} > 0.9 * $threshold",
+        lately=f"{signals.INSTANCES_BUSY.expr(_summed_rate_2m, _summed)} > bool 0.5",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         for_="15m",

@@ -291,7 +291,7 @@ def test_a_page_after_one_that_ended_while_silenced_pages_again(bridge: Bridge) 
 
     assert [("Model a failed to load",)] == [event.summaries for event in ended]
     assert ["warning", "critical"] == severities
-    assert bridge.clock() == bridge.incident().raised_at
+    assert bridge.clock() == bridge.incident().released_at
 
 
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(bridge: Bridge) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,20 +12,24 @@ from typing import Any
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
+from triton_alerts.bridge import summaries
 from triton_alerts.bridge.deliver import messages
 from triton_alerts.bridge.deliver.messages import Style
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.evidence.facts import Enricher
+from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import (
     EXPLAINED_BY_LOAD_FAILURE,
     LOAD_FAILED,
     NOT_SERVED,
     Event,
     Evidence,
+    Fault,
     Incident,
     Mark,
     Silence,
     SourceFacts,
+    key_of,
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.service import Escalator
@@ -61,6 +66,15 @@ SERVER_DOWN = SERVER | {"alertname": "TritonServerDown"}
 QUEUE = BURN | {"alertname": "TritonQueueBudgetBurn", "slo": "queue", "indicator": "queue"}
 ERRORS = BURN | {"alertname": "TritonErrorsBudgetBurn", "slo": "errors", "indicator": "errors"}
 ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
+
+
+def over(*alerts: dict[str, str], words: str = "now within the target") -> dict[str, Fault]:
+    """Return that the faults of these alerts are over."""
+    return {key_of(labels): Fault(over=words) for labels in alerts}
+
+
+def fails(*alerts: dict[str, str], since: float | None = None) -> dict[str, Fault]:
+    return {key_of(labels): Fault(since=since) for labels in alerts}
 
 
 class Bridge(BridgeUnderTest):
@@ -316,13 +330,13 @@ def test_a_worse_alert_that_joins_takes_over_the_message(bridge: Bridge) -> None
     ("alerts", "known", "escalated"),
     [
         ((QUEUE,), {}, True),
-        ((QUEUE,), {"over": ""}, True),
-        ((QUEUE,), {"over": "now 0 %"}, False),
-        ((QUEUE,), {"over": "now 0 %", "prometheus_silent_since": 1.0}, True),
-        ((QUEUE, ERRORS), {"over": "now 0 %", "calm": ("queue",)}, True),
-        ((QUEUE, ERRORS), {"over": "now 0 %", "calm": ("errors", "queue")}, False),
-        ((LOAD, BURN), {"over": "ready again", "servers_not_ready": 0}, False),
-        ((LOAD, BURN), {"over": "ready again", "servers_not_ready": 1}, True),
+        ((QUEUE,), {"faults": fails(QUEUE)}, True),
+        ((QUEUE,), {"faults": over(QUEUE)}, False),
+        ((QUEUE,), {"faults": over(QUEUE), "prometheus_silent_since": 1.0}, False),
+        ((QUEUE, ERRORS), {"faults": over(QUEUE)}, True),
+        ((QUEUE, ERRORS), {"faults": over(QUEUE, ERRORS)}, False),
+        ((LOAD, BURN), {"faults": over(LOAD, BURN)}, False),
+        ((LOAD, BURN), {"faults": over(BURN)}, False),
     ],
 )
 def test_a_page_is_escalated_unless_it_is_known_to_be_over(
@@ -350,7 +364,7 @@ def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge
 
     def known(_: Incident) -> SourceFacts:
         left = ("Budget left", f"not known yet: {bridge.clock():.0f}s of data")
-        return SourceFacts(facts=(left,), over="now within the target")
+        return SourceFacts(facts=(left,), faults=over(QUEUE))
 
     enrich = Enricher(bridge.store, {"prometheus": known})
     escalate = Escalator(bridge.store, Escalation(300), lambda _: CHANNEL, lambda: None)
@@ -389,7 +403,7 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     bridge: Bridge, minutes: str, state: str, called: list[int], lines: list[str]
 ) -> None:
     """On-call had gone to bed: the message was edited only. A fault that flaps calls once in a quarter of an hour."""
-    known = [SourceFacts(title="ranker: 5 % of requests fail", over="")]
+    known = [SourceFacts(title="ranker: 5 % of requests fail", faults=fails(ERRORS))]
     enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
     bridge.fire(ERRORS, start=-60)
     began = bridge.clock()
@@ -399,9 +413,8 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     }
     for minute, now in enumerate(minutes):
         bridge.clock.now = began + 61 * minute
-        back = bridge.clock() if now == "x" and known[-1].over else known[-1].again
-        over = "" if now == "x" else "now within the target"
-        known.append(known[-1].model_copy(update={"over": over, "again": back}))
+        faults = fails(ERRORS, since=bridge.clock()) if now == "x" else over(ERRORS)
+        known.append(known[-1].model_copy(update={"faults": faults}))
         enrich(bridge.clock())
         bridge.send()
         if minute == 1:
@@ -424,7 +437,7 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
 
 def test_what_is_over_together_is_told_once(bridge: Bridge) -> None:
     """The first of two alerts that were over ended, and the thread told of the other one as if it were news."""
-    known = SourceFacts(over="now within the target", calm=("queue", "errors"))
+    known = SourceFacts(faults=over(QUEUE, ERRORS))
     enrich = Enricher(bridge.store, {"prometheus": lambda _: known})
     bridge.fire(ERRORS, QUEUE, start=-60)
     enrich(bridge.clock())
@@ -433,7 +446,94 @@ def test_what_is_over_together_is_told_once(bridge: Bridge) -> None:
     enrich(bridge.clock())
     enrich.close()
 
-    assert ["fired", "note", "resolved"] == bridge.kinds(1)
+    assert ["fired", "over", "resolved"] == bridge.kinds(1)
+
+
+def test_it_is_over_once_the_last_page_is(bridge: Bridge) -> None:
+    """The thread said that it was over while the message stayed red, because of another page of the incident."""
+    known = [SourceFacts(faults=over(QUEUE) | fails(ERRORS))]
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
+    bridge.fire(QUEUE, ERRORS, start=-60)
+    shown = []
+    for faults in (fails(QUEUE, ERRORS), over(QUEUE), over(QUEUE, ERRORS)):
+        known.append(SourceFacts(faults=faults))
+        enrich(bridge.clock())
+        bridge.send()
+        (root,) = bridge.workspace.roots()
+        shown.append((root.text[0], len(bridge.workspace.thread(root))))
+        bridge.clock.now += 61
+    enrich.close()
+    (line,) = bridge.workspace.thread(bridge.workspace.roots()[0])
+
+    assert [("🔴", 0), ("🔴", 0), ("🟡", 1)] == shown
+    assert "🟡 Over: about TritonErrorsBudgetBurn; now within the target" in line.text
+
+
+@pytest.mark.parametrize("was_over", [False, True])
+def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_over: bool) -> None:
+    """ "No server serves it" came one second after it served again, as if it were bad news."""
+    seen = over(ERRORS) if was_over else fails(ERRORS)
+    served = {key_of(DOWN): Fault(over="served again", since=bridge.clock() + 59)}
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(faults=seen | served)})
+    bridge.workers[0].options = DeliveryOptions(evidence_seconds=2.5)
+    bridge.fire(ERRORS)
+    enrich(bridge.clock())
+    bridge.send()
+    bridge.clock.now += 60
+    bridge.fire(DOWN)
+    bridge.workers[0].step()
+    bridge.clock.now += 1
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+    line = bridge.workspace.thread(root)[-1]
+
+    assert line.text.endswith(
+        "also firing (page) (already over): about TritonModelDownEverywhere (TritonModelDownEverywhere)"
+    )
+    assert not line.broadcast
+    assert ("🟡" if was_over else "🔴") == root.text[0]
+    assert all(("🟡" in text) == was_over for text in root.shown_over_time), root.shown_over_time
+
+
+def test_another_page_long_after_all_was_over_calls_and_is_listed_beside_the_first(bridge: Bridge) -> None:
+    """A model was unloaded a quarter of an hour after its overload: the old message was edited, its title lost."""
+    known = [SourceFacts(faults=over(QUEUE))]
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
+    bridge.fire(QUEUE)
+    bridge.send()
+    bridge.press("acknowledge")
+    enrich(bridge.clock())
+    began = bridge.clock.now = bridge.clock.now + 900
+    enrich(bridge.clock())
+    bridge.fire(BURN)
+    known.append(SourceFacts(faults=over(QUEUE) | fails(BURN)))
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+    line = bridge.workspace.thread(root)[-1]
+    (record,) = list_incidents(bridge.folder)
+
+    assert line.broadcast
+    assert "*The incident is now a page* <!here>: about TritonReadinessBudgetBurn" in line.text
+    assert re.match(
+        f"🔴 about TritonReadinessBudgetBurn · since .*, again since <!date\\^{began:.0f}\\^", root.text
+    )
+    assert "about TritonReadinessBudgetBurn; before: about TritonQueueBudgetBurn" == summaries.title(record)
+
+
+def test_what_an_older_bridge_stored_is_read(bridge: Bridge) -> None:
+    """It had the fault of the lead alone: the others are asked for at once."""
+    bridge.fire(QUEUE)
+    old = json.loads(bridge.incident().model_dump_json())
+    old |= {"eased_at": 1.0, "raised_at": 1.0, "told_over": ["a"]}
+    old["evidence"] = {"at": bridge.clock(), "over": "now within the target", "again": 1.0, "calm": ["queue"]}
+    bridge.store.database.run("UPDATE incidents SET document = ?", json.dumps(old))
+
+    assert bridge.incident().evidence_is_due
+    assert not bridge.incident().is_over
 
 
 def test_a_faster_tier_of_a_page_is_no_other_alert(bridge: Bridge) -> None:
@@ -444,7 +544,7 @@ def test_a_faster_tier_of_a_page_is_no_other_alert(bridge: Bridge) -> None:
 
 
 def test_a_page_that_fires_again_says_already_that_it_came_back(bridge: Bridge) -> None:
-    known = [SourceFacts(over="now within the target")]
+    known = [SourceFacts(faults=over(ERRORS))]
     enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
     bridge.fire(SLOW | {name: ERRORS[name] for name in ("alertname", "slo", "indicator")})
     bridge.fire(ERRORS)
@@ -452,11 +552,11 @@ def test_a_page_that_fires_again_says_already_that_it_came_back(bridge: Bridge) 
     enrich(bridge.clock())
     bridge.clock.now += 61
     bridge.fire(ERRORS)
-    known.append(SourceFacts(over="", again=bridge.clock() - 10))
+    known.append(SourceFacts(faults=fails(ERRORS, since=bridge.clock() - 10)))
     enrich(bridge.clock())
     enrich.close()
 
-    assert ["raised", "note", "raised"] == [kind for kind in bridge.kinds(1) if kind in ("raised", "note")]
+    assert ["fired", "raised", "resolved", "over", "raised"] == bridge.kinds(1)
 
 
 def test_a_dead_exporter_is_one_incident(bridge: Bridge) -> None:
@@ -472,12 +572,17 @@ def test_a_dead_exporter_is_one_incident(bridge: Bridge) -> None:
 
 def test_what_is_over_beside_the_title_is_said_so(bridge: Bridge) -> None:
     """A page was listed as firing after the repair, and its objective was kept."""
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(faults=over(QUEUE))})
+    bridge.workers[0].options = DeliveryOptions(evidence_seconds=2.5)
     bridge.fire(ERRORS, start=-60)
+    enrich(bridge.clock())
     bridge.send()
-    calm = Evidence(at=bridge.clock(), calm=("queue",), over="")
-    bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": calm}), ()))
     bridge.fire(QUEUE, start=-30)
+    bridge.workers[0].step()
+    bridge.clock.now += 1
+    enrich(bridge.clock())
     bridge.send()
+    enrich.close()
     (root,) = bridge.workspace.roots()
 
     assert "broken: objective queue (page), over" in root.shown
@@ -499,10 +604,12 @@ def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
     bridge.fire(LOAD)
     shown = []
     for moment in (
-        SourceFacts(reasons=reasons, facts=servers("ready on 0 of 1"), over="", dead_server=""),
-        SourceFacts(facts=servers("ready on its only server"), over="ready again since 18:55 UTC"),
-        SourceFacts(facts=servers("ready on 0 of 1"), over="", dead_server=dead),
-        SourceFacts(over="", dead_server=""),
+        SourceFacts(reasons=reasons, facts=servers("ready on 0 of 1"), dead_server=""),
+        SourceFacts(
+            facts=servers("ready on its only server"), faults=over(LOAD, words="ready again since 18:55 UTC")
+        ),
+        SourceFacts(facts=servers("ready on 0 of 1"), faults=fails(LOAD), dead_server=dead),
+        SourceFacts(faults=fails(LOAD), dead_server=""),
     ):
         known.append(moment)
         bridge.clock.now += 61
@@ -630,12 +737,15 @@ def test_a_page_waits_for_evidence_only_so_long(bridge: Bridge) -> None:
     assert [True] == [3.5 <= root.at - start < 5.0 for root in bridge.workspace.roots()]
 
 
-@pytest.mark.parametrize(("not_ready", "leads"), [(1, Readiness.burn_alert), (0, "TritonErrorsBudgetBurn")])
-def test_a_page_that_nothing_serves_leads_no_more_once_all_servers_do(not_ready: int, leads: str) -> None:
+@pytest.mark.parametrize(
+    ("ended", "leads"), [(False, Readiness.burn_alert), (True, "TritonErrorsBudgetBurn")]
+)
+def test_a_page_that_nothing_serves_leads_no_more_once_all_servers_do(ended: bool, leads: str) -> None:
     """It fires on until its window is empty, while requests fail for another reason."""
     readiness = BURN | {"alertname": Readiness.burn_alert, "slo": "readiness", "indicator": "readiness"}
 
-    incident = _incident(ERRORS, readiness, evidence=Evidence(at=100.0, servers_not_ready=not_ready))
+    faults = over(readiness) if ended else fails(readiness)
+    incident = _incident(ERRORS, readiness, evidence=Evidence(at=100.0, faults=faults))
 
     assert leads == incident.lead.name
 
@@ -682,7 +792,7 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
         "broken burns (TritonReadinessBudgetBurn)",
         "Objective: 99.9 % of the time ready over 30d: 43m may fail",
         "Budget left: 40 %",
-        "<@U0ANA> acknowledged the earlier ticket; nobody has acknowledged this page yet",
+        "<@U0ANA> acknowledged the earlier alert; nobody has acknowledged this page yet",
     ] == shown.partition("  ")[2].splitlines()
 
 
@@ -711,7 +821,11 @@ def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) ->
     bridge.fire(LOAD)
     (before,) = bridge.incidents()
     bridge.store.change(
-        1, lambda incident: (incident.model_copy(update={"evidence": Evidence(at=bridge.clock())}), ())
+        1,
+        lambda incident: (
+            incident.model_copy(update={"evidence": Evidence(at=bridge.clock(), faults=fails(LOAD))}),
+            (),
+        ),
     )
     (known,) = bridge.incidents()
     bridge.clock.now += 60

@@ -17,7 +17,7 @@ from support.loopback import free_ports, served
 from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.deliver.messages import Style, root
 from triton_alerts.bridge.evidence.facts import Enricher, reasons_in
-from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
+from triton_alerts.bridge.incidents.incident import Evidence, Fault, Incident, SourceFacts, key_of
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
@@ -261,4 +261,6 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     assert refused.startswith("no evidence from fails (http://b:9090) ")
     assert refused.endswith(": connection refused")
     assert incident is not None
-    assert Evidence(at=100.0, facts=(("Burn rate", "22"),), about=incident.led_by) == incident.evidence
+    faults = {key_of(incident.lead.labels): Fault()}
+    expected = Evidence(at=100.0, facts=(("Burn rate", "22"),), about=incident.led_by, faults=faults)
+    assert expected == incident.evidence

@@ -16,7 +16,7 @@ from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_alerts.bridge.deliver.messages import Style, headline, links, reply, root
-from triton_alerts.bridge.evidence.facts import gpu_state, overload, ready_text
+from triton_alerts.bridge.evidence.facts import counted_cause, gpu_state, overload, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
 from triton_alerts.bridge.evidence.facts import servers as serving
@@ -25,9 +25,12 @@ from triton_alerts.bridge.incidents.incident import (
     LOAD_FAILED,
     Event,
     Evidence,
+    Fault,
     Incident,
     SourceFacts,
+    key_of,
 )
+from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.broken import broken_now, served_lines
 from triton_exporter.catalogue import gpu, state, triton
@@ -52,6 +55,17 @@ def about(now: float, **labels: str) -> Incident:
     """Return an incident of one alert, ten minutes old."""
     member = Member(labels=labels, starts_at=now - 600)
     return Incident(name="n", key="k", receiver="r", opened_at=now - 590, members={"a": member})
+
+
+def judged(incident: Incident, known: SourceFacts, at: float) -> Incident:
+    """Return the incident once the sources have said what they know."""
+    asked = {key_of(member.labels) for member in incident.members.values()}
+    return judge(asked, Evidence.of(known, at, about=incident.led_by), incident)[0]
+
+
+def over_since(incident: Incident, at: float | None, over: str = "now within the target") -> dict[str, Fault]:
+    """Return that the fault of the lead is over since then."""
+    return {key_of(incident.lead.labels): Fault(over=over, since=at)}
 
 
 def flat(now: float, value: float, start: float = -2 * HOURS, end: float = 0.0) -> list[tuple[float, float]]:
@@ -417,10 +431,10 @@ def test_a_title_says_that_the_fault_is_over(
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         ask = from_prometheus(Prometheus(Access(url)))
         known = ask(incident)
-        during = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+        during = judged(incident, known, now)
         # The next time, of an incident that is said to be longer: what is over is counted no more.
         longer = during.model_copy(update={"earliest": now - HOURS} if requests else {})
-        again = during.model_copy(update={"evidence": Evidence.of(known.and_newer(ask(longer)), now)})
+        again = judged(during, known.and_newer(ask(longer)), now)
         closed = ask(incident.model_copy(update={"closed_at": now}))
 
     last = f"{datetime.fromtimestamp(over - STEP, UTC):%H:%M} UTC"
@@ -430,7 +444,7 @@ def test_a_title_says_that_the_fault_is_over(
     assert re.fullmatch(f"{icon} {failed}; {present}", headline(during))
     assert headline(during) == headline(again)
     assert re.fullmatch(failed, closed.title or "")
-    assert bool(requests) == during.pages_are_over
+    assert bool(requests) == during.is_watched
 
 
 def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
@@ -469,33 +483,38 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
             errors={"5m": failing(second, 8.0)},
         )
     ]
-    over = Evidence(at=now - 150, over="now within the target", title="ranker: 9 of 999 requests failed")
+    over = Evidence(
+        at=now - 150, title="ranker: 9 of 999 requests failed", faults=over_since(back, now - 300)
+    )
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         ask = from_prometheus(Prometheus(Access(url)))
-        known = over.and_newer(ask(back.model_copy(update={"evidence": over})))
-        of_another = {"evidence": Evidence(at=now - 150, about="another"), "told_over": (back.lead_key,)}
-        beside = ask(back.model_copy(update=of_another))
-        of_then = Evidence(at=now - 60, over="", again=now - 660)
-        end = ask(ended.model_copy(update={"evidence": of_then}))
-        told = of_then.model_copy(update={"over": "now within the target", "title": "embed: 9 of 99"})
+        before = back.model_copy(update={"evidence": over})
+        back = judged(before, over.and_newer(ask(before)), now)
+        of_another = before.model_copy(update={"evidence": over.model_copy(update={"about": "another"})})
+        beside = judged(of_another, ask(of_another), now)
+        key = key_of(ended.lead.labels)
+        of_then = Evidence(at=now - 60, faults={key: Fault(since=now - 660)})
+        end = ask(ended.model_copy(update={"evidence": of_then, "earliest": now - 1500}))
+        told = of_then.model_copy(update={"faults": over_since(ended, now - 120), "title": "embed: 9 of 99"})
         whole = {"evidence": told, "earliest": now - 1500, "closed_at": now}
         total = ask(ended.model_copy(update=whole))
-        unseen = ask(silent.model_copy(update={"evidence": over}))
-    back = back.model_copy(update={"evidence": Evidence.of(known, now)})
+        unseen = ask(
+            silent.model_copy(
+                update={"evidence": over.model_copy(update={"faults": over_since(silent, now - 300)})}
+            )
+        )
 
     # Its exporter is silent: nothing says that it is back.
-    assert (over.over, None) == (unseen.over, unseen.again)
-    assert known.again is not None
-    assert known.again == beside.again  # also where another alert led meanwhile
-    assert now - 105 < known.again < now - 75
-    words = f"ranker: 10 % of requests fail [(]\\d+ of \\d+ since {clock(known.again)}[)], target 1 %"
-    since = (
-        f" · since <!date\\^{now - 600:.0f}\\^[^>]*>, again since <!date\\^{known.again:.0f}\\^[^>]*> [(]1m "
-    )
+    assert ["now within the target"] == [fault.over for fault in unseen.faults.values()]
+    assert back.again_since is not None
+    assert back.again_since == beside.again_since  # also where another alert led meanwhile
+    assert now - 105 < back.again_since < now - 75
+    words = f"ranker: 10 % of requests fail [(]\\d+ of \\d+ since {clock(back.again_since)}[)], target 1 %"
+    since = f" · since <!date\\^{now - 600:.0f}\\^[^>]*>, again since <!date\\^{back.again_since:.0f}\\^[^>]*> [(]1m "
     assert re.match(f"🔴 {words}{since}", root(back, Style(), now).text)
-    began = f"{datetime.fromtimestamp(now - 660, UTC):%H:%M}"
+    began = "|".join(f"{datetime.fromtimestamp(now - at, UTC):%H:%M}" for at in (660, 660 + STEP))
     assert re.fullmatch(
-        f"embed: (228|240) of [0-9,]+ requests failed, {DAY}{began} to {DAY}[0-9:]+ UTC", end.title or ""
+        f"embed: (228|240) of [0-9,]+ requests failed, {DAY}({began}) to {DAY}[0-9:]+ UTC", end.title or ""
     )
     until = f"{datetime.fromtimestamp(now - 375, UTC):%H:%M}"
     assert re.fullmatch(f"embed: 4[5-8][0-9] of .* to {DAY}{until} UTC", total.title or "")
@@ -519,12 +538,14 @@ def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path
         burn=5.0,
     )
     incident = about(now, **labels, alertname=Errors.burn_alert, severity="critical")
-    over = Evidence(at=now - 120, over="now within the target")
+    over = Evidence(at=now - 120, faults=over_since(incident, now - 240))
+    incident = incident.model_copy(update={"evidence": over})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
-        known = from_prometheus(Prometheus(Access(url)))(incident.model_copy(update={"evidence": over}))
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+    incident = judged(incident, known, now)
 
     assert now - 660 - STEP <= (known.began or 0.0) <= now - 660 + STEP
-    assert now - 60 - STEP <= (known.again or 0.0) <= now - 60 + STEP
+    assert now - 60 - STEP <= (incident.again_since or 0.0) <= now - 60 + STEP
 
 
 def test_all_that_ended_together_is_over_together(tmp_path: Path) -> None:
@@ -552,10 +573,9 @@ def test_all_that_ended_together_is_over_together(tmp_path: Path) -> None:
     incident = about(now).model_copy(update={"members": pages})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident)
-    incident = incident.model_copy(update={"evidence": Evidence.of(known, now, about=incident.led_by)})
 
-    assert ("latency", "queue") == known.calm
-    assert incident.is_watched
+    assert judged(incident, known, now).is_watched
+    assert [True, True] == [abs((fault.since or 0.0) - over) <= 60 for fault in known.faults.values()]
 
 
 def test_a_calm_version_does_not_make_the_page_of_another_one_over(tmp_path: Path) -> None:
@@ -582,10 +602,105 @@ def test_a_calm_version_does_not_make_the_page_of_another_one_over(tmp_path: Pat
     incident = about(now).model_copy(update={"members": pages})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident)
-    incident = incident.model_copy(update={"evidence": Evidence.of(known, now, about=incident.led_by)})
+    incident = judged(incident, known, now)
 
-    assert () == known.calm
-    assert not incident.is_over(pages["2"])
+    assert [True, False] == [bool(incident.fault(page).over) for page in pages.values()]
+    # What fails leads, and the colour is of it.
+    assert pages["2"] is incident.lead
+    assert headline(incident).startswith("🔴")
+
+
+def test_what_fails_again_beside_the_title_is_said_and_called(tmp_path: Path) -> None:
+    """Latency led and was over; errors, which were over, came back, and nobody heard of it."""
+    now = time.time() // STEP * STEP
+    times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
+    failing = {"latency": ((-900, -400),), "errors": ((-600, -400), (-90, 900))}
+    series = [
+        each
+        for kind, spans in failing.items()
+        for each in recorded_group(
+            group_labels(kind, "m"),
+            times,
+            target=0.99,
+            since=times[0],
+            burn=5.0,
+            events=(
+                lambda at, spans=spans: 0.8 if any(a <= at - now < b for a, b in spans) else 0.0,
+                8.0,
+            ),
+        )
+    ]
+    own = {"severity": "critical", "tier": "page_slow"}
+    pages = {
+        kind: Member(
+            labels={**group_labels(kind, "m"), **own}, starts_at=now - 600 - 10 * (kind == "latency")
+        )
+        for kind in failing
+    }
+    incident = about(now).model_copy(update={"members": pages})
+    over = {
+        key_of(page.labels): Fault(over="now within the target", since=now - 400) for page in pages.values()
+    }
+    incident = incident.model_copy(update={"evidence": Evidence(at=now - 120, faults=over)})
+    led = incident.lead.labels[names.SLO]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        known = from_prometheus(Prometheus(Access(url)))(incident)
+    after, events = judge(set(over), Evidence.of(known, now, about=incident.led_by), incident)
+
+    assert ("latency", "errors") == (led, after.lead.labels[names.SLO])
+    assert headline(after).startswith("🔴")
+    assert ["raised"] == [event.kind for event in events]
+    again = after.fault(pages["errors"]).since or 0.0
+    assert now - 105 <= again <= now - 75
+    assert f"m: objective errors · since {clock(after.since)}, again since {clock(again)}" == events[0].words
+
+
+def test_an_alert_that_looks_back_is_over_once_nothing_of_it_happens(tmp_path: Path) -> None:
+    """Four minutes after the last rejection a ticket led in red: "rejects 1.04 requests a second"."""
+    now = time.time() // STEP * STEP
+    series = [
+        (
+            str(triton.REQUEST_FAILURE),
+            {"instance": "a", "model": model, "version": "1", "reason": "REJECTED"},
+            [(at, max(0.0, min(at - now, last) + 900) * 2) for at, _ in flat(now, 0, -1200, 300)],
+        )
+        for model, last in (("done", -240.0), ("busy", 300.0))
+    ]
+    seen = {}
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        for model in ("done", "busy", "unknown"):
+            page = Member(
+                labels={**group_labels("errors", model), "severity": "critical", "tier": "page_fast"},
+                annotations={"summary": "burns"},
+                starts_at=now - 600,
+            )
+            ticket = Member(
+                labels={
+                    "alertname": "TritonRequestsRejected",
+                    "instance": "a",
+                    "model": model,
+                    "version": "1",
+                    "severity": "warning",
+                },
+                annotations={"summary": "rejects 1.04 requests a second"},
+                starts_at=now,
+            )
+            known = counted_cause(Prometheus(Access(url)))(
+                about(now).model_copy(update={"members": {"t": ticket}})
+            )
+            incident = about(now).model_copy(update={"members": {"p": page, "t": ticket}})
+            faults = known.faults | {
+                key_of(page.labels): Fault(over="now within the target", since=now - 240)
+            }
+            seen[model] = judged(incident, SourceFacts(faults=faults), now)
+
+    assert "🟡 burns; now within the target" == headline(seen["done"])
+    assert ["🟠 rejects 1.04 requests a second"] * 2 == [
+        headline(seen[model]) for model in ("busy", "unknown")
+    ]
+    shown = [root(each, Style(), now).text for each in seen.values()]
+    assert [True, False, False] == [" · page, over · " in text for text in shown]
+    assert [False, True, True] == [" · ticket · " in text for text in shown]
 
 
 def test_alerts_of_two_gpus_are_both_named() -> None:
@@ -616,11 +731,11 @@ def test_what_was_over_fails_where_all_requests_do(tmp_path: Path, every: int) -
         *((names.COUNTER, {**group, names.EVENT: event}, failed) for event in (names.ERROR, names.TOTAL)),
     ]
     incident = about(now, **group, alertname=Errors.burn_alert, severity="critical")
-    over = Evidence(at=now - 60, over="now within the target")
+    over = Evidence(at=now - 60, faults=over_since(incident, now - 60))
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident.model_copy(update={"evidence": over}))
 
-    assert "" == known.over
+    assert [""] == [fault.over for fault in known.faults.values()]
     assert "ranker: 100 % of requests fail" in (known.title or "")
 
 
@@ -630,10 +745,11 @@ def test_a_server_that_dies_for_the_first_time_is_not_down_again(
     """Its first message said "since 01:12, again since 01:12"."""
     prometheus, now = dead_server
 
-    known = serving(prometheus)(about(now, alertname="TritonServerDown", severity="warning", instance="a"))
+    incident = about(now, alertname="TritonServerDown", severity="warning", instance="a")
+    known = serving(prometheus)(incident)
 
     assert "a does not answer since" in (known.title or "")
-    assert known.again is None
+    assert judged(incident, known, now).again_since is None
 
 
 def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
@@ -846,21 +962,21 @@ def test_of_a_server_that_answers_again_all_is_of_one_moment(dead_server: tuple[
     texts = {"summary": "c is down", "description": "Its process has ended.", "action": "Check the process."}
     lead = incident.lead.model_copy(update={"annotations": texts})
     known = serving(prometheus)(incident)
-    incident = incident.model_copy(update={"members": {"a": lead}, "evidence": Evidence.of(known, now)})
+    incident = judged(incident.model_copy(update={"members": {"a": lead}}), known, now)
     shown = root(incident, Style(), now)
     ends = {"members": {"a": lead.model_copy(update={"ends_at": now})}, "closed_at": now}
     closed = incident.model_copy(update=ends)
 
-    assert known.ended is not None
-    assert now - 75 <= known.ended < now - 60
+    ended = incident.end_of_outage or 0.0
+    assert now - 75 <= ended < now - 60
     title = "c did not answer: nothing served slow"
-    assert f"🟡 {title}; answers again since {clock(known.ended)}" == headline(incident)
+    assert f"🟡 {title}; answers again since {clock(ended)}" == headline(incident)
     assert f"🟢 Resolved: {title}" == headline(closed)
     lines = f"2 of 3 answer\nslow is loading on c since {clock(now - 7200)}: nothing serves it now"
     assert lines == dict(known.facts)["Servers"]
     assert "process" not in str(shown.blocks)
     # The alert fires on for a minute or two.
-    assert known.ended == closed.ended_at
+    assert ended == closed.ended_at
 
 
 def test_a_server_whose_exporter_is_silent_may_serve(dead_server: tuple[Prometheus, float]) -> None:
@@ -908,14 +1024,16 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
     }
     incident = about(now, **labels)
     before = SourceFacts(
-        title="dark was not ready", over="ready again", reasons={"dark": "No such file: a.json"}
+        title="dark was not ready",
+        faults=over_since(incident, now - 700, "ready again"),
+        reasons={"dark": "No such file: a.json"},
     )
     known = before.and_newer(from_prometheus(prometheus)(incident)).and_newer(serving(prometheus)(incident))
     shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
     nothing = f"nothing is known about d since {clock(now - 600)}: the exporter does not answer Prometheus"
 
     assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
-    assert ({"Servers": nothing}, "") == (dict(known.facts), known.over)
+    assert ({"Servers": nothing}, "") == (dict(known.facts), known.faults[key_of(incident.lead.labels)].over)
     assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 600, now)})
     # An alert that ends then has not recovered; and a is not one of the three that are known.
     for labels in ({"model": "dark"}, {"alertname": "TritonServerNotReady", "instance": "d"}):
@@ -983,7 +1101,7 @@ def test_a_load_that_was_repaired_stays_so_when_its_server_dies(tmp_path: Path) 
             incident = about(now, alertname="TritonModelLoadFailed", model=model, instance=server)
             before = SourceFacts(cause="python_error", reasons={f"{model} v1": f"Internal: {error}"})
             known = before.and_newer(serving(Prometheus(Access(url)))(incident))
-            incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+            incident = judged(incident, known, now)
             ended = incident.members["a"].model_copy(update={"ends_at": now})
             closed = incident.model_copy(update={"members": {"a": ended}, "closed_at": now})
 
@@ -1012,7 +1130,7 @@ def test_the_end_of_a_server_is_known_when_its_exporter_dies_after_it(tmp_path: 
     incident = about(now, alertname="TritonServerDown", instance="c")
     with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
         known = serving(Prometheus(Access(url)))(incident)
-    incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+    incident = judged(incident, known, now)
     ended = incident.members["a"].model_copy(update={"ends_at": now})
     closed = incident.model_copy(update={"members": {"a": ended}, "closed_at": now})
 
@@ -1035,7 +1153,7 @@ def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: flo
     incident = about(now, alertname="TritonModelLoadFailed", model="broken", instance="a")
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = serving(Prometheus(Access(url)))(incident)
-    incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+    incident = judged(incident, known, now)
 
     words = f"; ready again since {datetime.fromtimestamp(now + ended, UTC):%H:%M} UTC"
     assert (over, over) == (headline(incident).endswith(words), "ready again" in headline(incident))
@@ -1075,7 +1193,7 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
             lead = incident.lead.model_copy(update={"annotations": texts})
             incident = incident.model_copy(update={"members": {"a": lead}})
             known = serving(Prometheus(Access(url)))(incident)
-            seen[model] = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+            seen[model] = judged(incident, known, now)
         faults = broken_now(Prometheus(Access(url))).faults()
     ended = seen["back"].lead.model_copy(update={"ends_at": now})
     closed = seen["back"].model_copy(update={"members": {"a": ended}, "closed_at": now})
@@ -1133,7 +1251,7 @@ def test_the_title_of_a_failed_load_says_that_nothing_serves_and_when_it_is_read
             known = SourceFacts(cause="python_error", reasons={f"{model} v1": f"Internal: {error}"})
             for source in (from_prometheus, serving):
                 known = known.and_newer(source(prometheus)(incident))
-            seen[model] = incident.model_copy(update={"evidence": Evidence.of(known, now)})
+            seen[model] = judged(incident, known, now)
 
     shown = {
         model: root(incident, Style(), now).blocks[0]["text"]["text"] for model, incident in seen.items()

@@ -9,6 +9,7 @@ https://docs.slack.dev/reference/block-kit/blocks
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from triton_alerts.bridge.incidents.incident import (
     OBJECTIVE,
     WIDE_FACTS,
     Event,
+    Fault,
     Incident,
     Matcher,
     beside,
@@ -198,7 +200,7 @@ def headline(incident: Incident, *, state: bool = True, limit: int | None = None
     else:
         title = f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: "
     title += title_of(incident)
-    end = f"; {over}" if incident.open and (over := incident.source_facts.over) else ""
+    end = f"; {over}" if incident.open and (over := incident.fault(incident.lead).over) else ""
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
         end += (
@@ -239,8 +241,19 @@ def what_happened(incident: Incident, event: Event, others: int | None = None) -
         "escalated": f"📣 escalated: nobody has acknowledged the page for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
         "raised": f"{_now_is(event)}: {prose(event.words, 600) or names}",
+        "over": prose(event.words, 600),
         "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
+
+
+def as_known(incident: Incident, event: Event) -> Event:
+    """Return an event; of alerts that fired when their faults were over, one that says so, and calls nobody."""
+    faults = incident.evidence.faults if incident.evidence is not None else {}
+    known = [faults.get(key, Fault()) for key in event.keys]
+    over = known and all(fault.over and (fault.since or math.inf) <= event.at for fault in known)
+    if not over or event.words or event.kind not in ("fired", "raised"):
+        return event
+    return event.model_copy(update={"kind": "fired", "words": "already over"})
 
 
 def _now_is(event: Event) -> str:
@@ -260,14 +273,14 @@ def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     known = incident.facts
     lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
     if event.by:
-        what = "it before it was over" if event.words else "the earlier ticket"
+        what = "it before it was over" if event.words else "the earlier alert"
         lines.append(f"{person(event.by)} acknowledged {what}; nobody has acknowledged this page yet")
     return "\n".join(lines)
 
 
 def _since(incident: Incident) -> str:
     """Return when it began, and when it last came back, for a message of an open incident."""
-    again = incident.source_facts.again
+    again = incident.again_since
     back = f", again since {slack_hour(again, incident.since)}" if again else ""
     return f"since {slack_time(incident.since)}{back}"
 
@@ -294,7 +307,7 @@ def _closed_line(incident: Incident, others: int | None) -> str:
 
 def _not_confirmed(incident: Incident) -> str:
     """Return why the end of an alert is no recovery: nothing serves, or Prometheus does not answer; else nothing."""
-    if incident.evidence is None or incident.source_facts.ended is not None:
+    if incident.evidence is None or incident.end_of_outage is not None:
         return ""
     since = incident.evidence.prometheus_silent_since
     if since:
@@ -441,7 +454,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     body = "".join(lines).strip()
     if incident.open and not is_page:
         state = "as a ticket" if incident.severity == "warning" else f"as {WORD[incident.severity]}"
-        body += f"\nThe page has resolved; the incident continues {state}"
+        body += f"\nThe page is over; the incident continues {state}"
     elif incident.acknowledged is not None:
         body += f"\n{next(_acknowledged(incident))}"
     return Message(body, (section(body),))
@@ -453,7 +466,7 @@ def _state_line(incident: Incident, now: float) -> str:
     if incident.is_watched:  # no age: the message is edited only where something changes
         when, word = _since(incident), f"{word}, over"
     elif incident.open:
-        lasts = now - (incident.source_facts.again or incident.since)
+        lasts = now - (incident.again_since or incident.since)
         when = f"{_since(incident)} ({in_words(lasts)})"
     else:
         lasted = in_words(incident.ended_at - incident.since)
@@ -476,9 +489,9 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))] if exact else []
-    lead, is_over = incident.lead, incident.is_over
+    lead = incident.lead
     others = dict.fromkeys(
-        _beside(member) + (", over" if is_over(member) else "")
+        _beside(member) + (", over" if incident.fault(member).over else "")
         for member in incident.firing
         if member is not lead
         and not (TIER in member.labels and identity(member.labels) == identity(lead.labels))
@@ -549,7 +562,7 @@ def _acknowledged(incident: Incident) -> Iterator[str]:
 def _why_blocks(incident: Incident) -> list[Block]:
     lead = incident.lead
     # What is over is described no more, nor a failed load where the server is dead; what caused it stays worth reading.
-    is_past = incident.lead_is_over or incident.source_facts.dead_server
+    is_past = incident.is_over or incident.source_facts.dead_server
     description = "" if is_past else lead.annotations.get("description", "")
     blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
     cause = causes.brief(incident, lead)
@@ -571,7 +584,7 @@ def _shown_facts(incident: Incident) -> dict[str, str]:
     past: tuple[str, ...] = (
         (GPU, BUDGET_LEFT) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
     )
-    past += (BURN_RATE,) if incident.lead_is_over else ()
+    past += (BURN_RATE,) if incident.is_over else ()
     return {name: value for name, value in incident.facts.items() if name not in past}
 
 

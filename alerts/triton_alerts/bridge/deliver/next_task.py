@@ -85,7 +85,7 @@ def next_task(
     def waits_for_evidence(delivery: Delivery) -> bool:
         decided_at, patience = _decided_at(delivery), evidence_seconds
         is_news = not delivery.ts or delivery.raised_at is not None
-        if delivery.closed_at is not None or (delivery.resolved_at is not None and not is_news):
+        if delivery.closed_at is not None or (delivery.changed_at is not None and not is_news):
             patience *= PATIENCE_AT_END
         wait = decided_at + patience - now if decided_at <= now else 0.0
         if wait <= 0 or has_evidence(delivery):
@@ -149,7 +149,7 @@ def _decided_at(delivery: Delivery) -> float:
         return 0.0
     opened_at = 0.0 if delivery.ts else delivery.opened_at
     return max(
-        opened_at, *(at or 0.0 for at in (delivery.raised_at, delivery.resolved_at, delivery.closed_at))
+        opened_at, *(at or 0.0 for at in (delivery.raised_at, delivery.changed_at, delivery.closed_at))
     )
 
 

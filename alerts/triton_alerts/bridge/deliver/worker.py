@@ -175,9 +175,10 @@ class DeliveryWorker:
         if not is_reply:
             ticket = self._address(store.outbox.earlier(delivery))
             return messages.root(incident, self.options.style, now, ticket), False
-        events = store.incidents.events(
+        happened = store.incidents.events(
             delivery.incident, delivery.seq, delivery.sending or delivery.last_seq
         )
+        events = [messages.as_known(incident, event) for event in happened]
         missed = max(0, len(events) - EVENTS_PER_REPLY)
         # A ticket that became a page must be seen in the channel, unless another channel has its own message.
         broadcast = any(event.kind == "raised" for event in events)

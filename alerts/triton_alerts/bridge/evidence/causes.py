@@ -58,7 +58,7 @@ def first_step(incident: Incident, lead: Member) -> str:
 
     There is none once the fault is over.
     """
-    if incident.lead_is_over:
+    if incident.is_over:
         return ""
     if incident.source_facts.dead_server:
         return Readiness.step_for("state:unknown")

@@ -12,7 +12,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,9 @@ from itertools import pairwise
 from typing import Any
 
 from triton_alerts.bridge.evidence.objective import (
+    CALM_SECONDS,
     NOW_SECONDS,
+    OVER,
     Burning,
     Counts,
     counted,
@@ -33,6 +35,7 @@ from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
     END_SECONDS,
+    EXPLAINED_BY_LOAD_FAILURE,
     FACTS_WHILE_OPEN,
     GPU,
     LAST_CHANGE,
@@ -42,13 +45,15 @@ from triton_alerts.bridge.incidents.incident import (
     SPLIT,
     UNLOADED_IN_USE,
     Evidence,
+    Fault,
     Incident,
     SourceFacts,
     identity,
     is_not_served,
+    key_of,
     summary_of,
 )
-from triton_alerts.bridge.incidents.merging import over_or_back
+from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.broken import EXPORTER_UP, SILENT_SINCE, broken_now, down_servers, served_lines, since_text
@@ -122,8 +127,8 @@ class Enricher:
             key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
         )
         for number, incident in stale[:AT_ONCE]:
-            evidence = self.gather(incident, now)
-            self.store.change(number, partial(_attach, evidence))
+            asked = {key_of(member.labels) for member in incident.members.values()}
+            self.store.change(number, partial(_attach, asked, self.gather(incident, now)))
             self.wake()
 
     def _is_old(self, incident: Incident, now: float) -> bool:
@@ -156,7 +161,7 @@ class Enricher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
+def _attach(asked: Container[str], evidence: Evidence, before: Incident) -> ChangedIncident:
     """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
         silent_since, earlier = evidence.prometheus_silent_since, before.source_facts
@@ -167,9 +172,9 @@ def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
             earlier = earlier.model_copy(update={"facts": lasting, "first_step": ""})
         if evidence.dead_server:  # what Triton said about the model before is no reason
             earlier = earlier.model_copy(update={"reasons": {}})
-        known = earlier.and_newer(evidence)
+        known = earlier.and_newer(evidence).model_copy(update={"faults": evidence.faults})
         evidence = Evidence.of(known, evidence.at, silent_since, evidence.about)
-    return over_or_back(before, before.model_copy(update={"evidence": evidence}), evidence.at)
+    return judge(asked, evidence, before)
 
 
 def burn_query(member: Member) -> str:
@@ -195,18 +200,30 @@ def _value(prometheus: Prometheus, query: str, at: float | None = None) -> float
 
 
 _LOOKUPS = {alert.name: alert.cause_from for alert in ALERTS if alert.cause_from is not None}
+_LATELY = {alert.name: alert for alert in ALERTS if alert.lately}
 
 
 def counted_cause(prometheus: Prometheus) -> Source:
-    """Return the source of the cause that the exporter or the bridge has counted, where the alert has a query for it."""
+    """Return the source of what the catalogue asks about an alert: the counted cause of the lead, and what happened lately."""
 
     def ask(incident: Incident) -> SourceFacts:
         lead = incident.lead
+        faults: dict[str, Fault] = {}
+        for member in incident.firing:
+            if (alert := _LATELY.get(member.name)) is None:
+                continue
+            for sample in prometheus.instant(alert.lately):
+                if all(
+                    sample.labels.get(name, "") == member.labels.get(name, "")
+                    for name in ("cluster", *alert.labels)
+                ):
+                    since = sample.at - CALM_SECONDS
+                    over = "" if sample.value else f"not in the last {CALM_SECONDS / 60:.0f} min"
+                    faults[key_of(member.labels)] = Fault(over=over, since=since if over else None)
         lookup = _LOOKUPS.get(lead.name)
-        if lookup is None:
-            return SourceFacts()
-        found = prometheus.instant(lookup.about(lead.labels))
-        return SourceFacts(cause=lookup.cause(sample.labels for sample in found))
+        found = prometheus.instant(lookup.about(lead.labels)) if lookup is not None else ()
+        cause = lookup.cause(sample.labels for sample in found) if lookup is not None else ""
+        return SourceFacts(cause=cause, faults=faults)
 
     return ask
 
@@ -326,13 +343,18 @@ def objective_budget(prometheus: Prometheus) -> Source:
         age, counts = _counts(prometheus, member)
         began = _began(prometheus, incident, counts)
         since = min(began or incident.since, incident.since)
-        known = SourceFacts(began=began)
-        known = known.and_newer(_budget_facts(prometheus, incident, member, age, counts, since))
+        faults = {}
+        for key, each in {
+            key_of(each.labels): each for each in incident.firing if names.SLO in each.labels
+        }.items():
+            of_each = counts if key == key_of(member.labels) else _counts(prometheus, each)[1]
+            if fault := _judged(prometheus, each, incident.fault(each), of_each):
+                faults[key] = fault
+        known = _budget_facts(prometheus, incident, member, age, counts, since)
+        known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
-            known = known.and_newer(_not_ready(prometheus, member, known.again or since))
-        known = known.and_newer(SourceFacts(calm=_calm(prometheus, incident, member)))
-        of_lead = dict.fromkeys(("title", "over", "again"))
-        return known if member is incident.lead else known.model_copy(update=of_lead)
+            known = known.and_newer(_not_ready(prometheus, member, incident.again_since or since))
+        return known if member is incident.lead else known.model_copy(update={"title": None})
 
     return ask
 
@@ -348,17 +370,12 @@ def _counts(prometheus: Prometheus, member: Member) -> tuple[float, Counts | Non
     return age, counted(prometheus, where, budget, recorded.at)
 
 
-def _calm(prometheus: Prometheus, incident: Incident, member: Member) -> tuple[str, ...]:
-    """Return the objectives that the member's model holds in the last minutes, in all of its groups."""
-    burns = prometheus.instant(f"max by ({names.SLO}) ({burn_now(matchers_of(member, 'model'))})")
-    held = {sample.labels.get(names.SLO, "") for sample in burns if sample.value <= 1}
-    groups = {identity(each.labels): each for each in incident.firing if each.labels.get(names.SLO)}
-    fails: set[str] = set()
-    for each in (each for each in groups.values() if each.labels[names.SLO] not in held):
-        _, counts = _counts(prometheus, each)
-        if counts is None or not counts.is_calm:
-            fails.add(each.labels[names.SLO])
-    return tuple(sorted(held | {each.labels[names.SLO] for each in groups.values()} - fails))
+def _judged(prometheus: Prometheus, member: Member, was: Fault, counts: Counts | None) -> Fault | None:
+    """Return whether the objective of an alert fails; None: that is not known."""
+    if not indicator_class(member.labels.get(names.INDICATOR, "")).counts_time:
+        return counts.judge(was) if counts is not None else None
+    burn = _value(prometheus, f"max({burn_now(objective_of(member))})")
+    return Fault(over=OVER) if burn is not None and burn <= 1 else None
 
 
 def _began(prometheus: Prometheus, incident: Incident, counts: Counts | None) -> float | None:
@@ -388,7 +405,6 @@ def _budget_facts(
     since: float,
 ) -> SourceFacts:
     where, indicator = objective_of(member), indicator_class(member.labels.get(names.INDICATOR, ""))
-    was_over = member is incident.lead and bool(incident.source_facts.over)
     value = partial(_value, prometheus)
     facts, threshold, known = [], None, SourceFacts()
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
@@ -400,18 +416,17 @@ def _budget_facts(
     window = f"in {span(min(age, NOW_SECONDS))}"
     if counts is not None and not indicator.counts_time:
         burning = Burning(incident, member, since, counts)
-        known = burning.verdict()
-        if known.over and was_over and incident.open:
-            return known  # the rest stays as it was when that was first seen
-        start, window = burning.window(known)
+        was_over = burning.fault.over and incident.fault(member).over
+        if was_over and incident.open and incident.source_facts.title:
+            return known  # all stays as it was when that was first seen
+        start, window = burning.window()
         failed, total = counts.between(start)
         if total:  # of one moment: what was recorded may be of another
             burn = failed / total / counts.budget
         estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
         about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
         limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO, "")
-        title = burning.title(prometheus, known, about, limit)
-        known = known.model_copy(update={"title": title})
+        known = SourceFacts(title=burning.title(prometheus, about, limit))
     if burn is not None:
         facts.append((BURN_RATE, f"{digits(burn)}x the allowed rate {window}"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
@@ -470,7 +485,7 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
     now = max(bad, key=lambda sample: sample.value, default=None)
     step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
-    return SourceFacts(title=title, first_step=step, over="")
+    return SourceFacts(title=title, first_step=step, faults={key_of(member.labels): Fault()})
 
 
 def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
@@ -531,13 +546,32 @@ def servers(prometheus: Prometheus) -> Source:
         member = incident.lead
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
         known = _serving(prometheus, member) if of_model else _live(prometheus, member)
-        was_over = incident.source_facts.over or incident.lead_key in incident.told_over
-        if not (known.again and was_over and incident.evidence):
-            return known.model_copy(update={"again": None})
-        # It may have come back before Prometheus knew.
-        return known.model_copy(update={"again": max(known.again, incident.evidence.at)})
+        faults = dict(known.faults)
+        lead, of_lead = key_of(member.labels), known.faults.get(key_of(member.labels))
+        for key, other in {key_of(each.labels): each for each in incident.firing}.items():
+            if key == lead:
+                continue
+            if of_lead is not None and _ends_with(other, member):
+                faults[key] = of_lead
+            elif other.name in EXPLAINED_BY_LOAD_FAILURE and known.servers_not_ready == 0:
+                faults[key] = of_lead if of_lead is not None and of_lead.over else Fault(over="ready again")
+            elif other.labels.get("model") and other.name in _OVER_ONCE_READY and len(faults) < _JUDGED:
+                faults |= _serving(prometheus, other).faults
+        return known.model_copy(update={"faults": faults})
 
     return ask
+
+
+_JUDGED = 5
+"""Alerts of an incident about each of which Prometheus is asked whether its model is ready again."""
+
+
+def _ends_with(member: Member, lead: Member) -> bool:
+    """Return whether both are about the same server, or about its exporter."""
+    same = member.labels.get("instance") == lead.labels.get("instance") is not None
+    of_exporter = [each.name in EXPORTER_DOWN for each in (member, lead)]
+    of_server = [is_not_served(each) and not each.labels.get("model") for each in (member, lead)]
+    return same and (all(of_exporter) or all(of_server))
 
 
 def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
@@ -551,7 +585,8 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     unknown = _unknown_servers(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model')}")
     here = [own] if own else [*ready, *unknown]
     lost = {server for server in here if not ready.get(server)}
-    over = ended = dead = again = None
+    fault: Fault | None = None
+    dead: str | None = None
     if member.name in ABOUT_READINESS:
         down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
         dead = down[0].words if lost and lost == {server.instance for server in down} else ""
@@ -563,18 +598,25 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         is_recorded = not lost or (dead and (not of_burn or (unknown and not ready)))
         ended = _ready_again(prometheus, member, now=not lost) if is_recorded else None
         is_over = bool(ready) and not lost if of_burn else ended is not None and bool(ready or dead)
-        over = f"ready again{since_text(ended)}" if is_over else ""
         dead = "" if is_over else dead
-        if not (is_over or dead or all(ready.values())):
-            again = _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
+        fault = Fault()
+        if is_over:
+            fault = Fault(over=f"ready again{since_text(ended)}", since=ended.value if ended else None)
+        elif member.name == "TritonModelDownEverywhere" and any(of_all_versions.values()):
+            none = f"max({state.MODEL_READY}{matchers_of(member, 'model')}) == 0"
+            ended, dead = _first(prometheus, _last_time(f"timestamp({none})")), ""
+            fault = Fault(over=f"served again{since_text(ended)}", since=ended.value if ended else None)
+        elif not (dead or all(ready.values())):
+            since = _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
+            fault = Fault(since=since)
     shown = ready_text(ready, unknown)
-    if member.name == LOAD_FAILED and own and not (lost or over):
+    if member.name == LOAD_FAILED and own and not (lost or (fault and fault.over)):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
         kept = prometheus.instant(f"increase({reloads}[15m]) > 0")
         shown += "\nthe reload failed; what was loaded before goes on serving" if kept else ""
     facts = ((SERVERS, shown),) if shown else ()
-    ended_at = ended.value if ended else None
-    known = SourceFacts(facts=facts, over=over, ended=ended_at, again=again, dead_server=dead)
+    faults = {key_of(member.labels): fault} if fault is not None else {}
+    known = SourceFacts(facts=facts, faults=faults, dead_server=dead)
     if not of_all_versions:
         # Where only Triton's metrics are read, there never is one.
         vanished = ready_by("model", over="last_over_time({}[1h])")
@@ -583,7 +625,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         return known.model_copy(update={"not_served": not_served})
     not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
     if member.name in (LOAD_FAILED, UNLOADED_IN_USE):
-        nothing = not_served and not (unknown or over)
+        nothing = not_served and not (unknown or (fault and fault.over))
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
         known = known.model_copy(update={"title": title})
     elif member.name == "TritonModelDownEverywhere":
@@ -653,7 +695,7 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         vanished = any(not sample.value for sample in last)
         if last and member.labels.get("model"):
             vanished = not prometheus.instant(f"{state.MODEL_READY}{matchers_of(member, 'model')}")
-        over = "" if is_down or member.name in EXPORTER_DOWN else None
+        faults = {key_of(member.labels): Fault()} if is_down or member.name in EXPORTER_DOWN else {}
         not_served = f"nothing reports on {instance} any more" if vanished else ""
         if unknown := _unknown_servers(prometheus, own):
             not_served = _nothing_known(unknown)
@@ -661,7 +703,7 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
             if is_down and last and not vanished:  # it answered before its exporter died
                 again = _answers_again(prometheus, member, live)
                 return again.model_copy(update={"facts": facts, "not_served": ""})
-        return SourceFacts(facts=facts, title="" if facts else None, over=over, not_served=not_served)
+        return SourceFacts(facts=facts, title="" if facts else None, faults=faults, not_served=not_served)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
     concerned = [server for server in down if instance in (None, server.instance)]
     not_live = None if instance is None else f"{instance} does not answer" if concerned else ""
@@ -675,16 +717,20 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         words = [f"{len(down)} of {every} down: {names_of_down}", *served_lines(models)]
         words += [_nothing_known(others)] if others else []
         facts = ((SERVERS, "\n".join(words)),)
-    title, over, back = None, "" if is_down else None, None
+    title, fault = None, Fault()
     if is_down and instance:
         title = concerned[0].words
-        back = concerned[0].since.value if concerned[0].since else None
+        fault = Fault(since=concerned[0].since.value if concerned[0].since else None)
     elif is_down and any(live.values()):
-        title, over = "No Triton server answered", f"{sum(live.values())} of {len(live)} answer again"
+        title, fault = (
+            "No Triton server answered",
+            Fault(over=f"{sum(live.values())} of {len(live)} answer again"),
+        )
     elif is_down and concerned:
         summary = member.annotations.get("summary") or member.name
         title = f"{summary}: {listed([server.silence for server in down], 1)}"
-    return SourceFacts(facts=facts, title=title, over=over, again=back, not_served=not_live)
+    faults = {key_of(member.labels): fault} if is_down else {}
+    return SourceFacts(facts=facts, title=title, faults=faults, not_served=not_live)
 
 
 def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:
@@ -694,7 +740,8 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    again = SourceFacts(over=f"answers again{since_text(ended)}", ended=ended.value if ended else None)
+    fault = Fault(over=f"answers again{since_text(ended)}", since=ended.value if ended else None)
+    again = SourceFacts(faults={key_of(member.labels): fault})
     if of_exporter:
         return again.model_copy(
             update={"title": f"The exporter of Triton {instance} did not answer Prometheus"}
@@ -761,7 +808,7 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             total([step for step in steps if (step.at - step.seconds >= incident.since) == during])
             for during in (True, False)
         )
-        if incident.lead_is_over or min(since.executions, before.executions) < ENOUGH:
+        if incident.is_over or min(since.executions, before.executions) < ENOUGH:
             return SourceFacts()
         took, took_before = (each.busy_seconds / each.executions for each in (since, before))
         if took < SLOWER * took_before:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 
-from triton_alerts.bridge.incidents.incident import Incident, SourceFacts, identity
+from triton_alerts.bridge.incidents.incident import Fault, Incident, identity
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.common.moments import hour_text
 from triton_slo import names
@@ -27,7 +27,7 @@ _QUIET_SECONDS = 30.0
 _REACH_SECONDS, _STEP_SECONDS = 1800.0, 5.0
 _NO_CHANCE = 5
 """Failures that are no chance: where so many were to come at the pace of before and none does, or do after the end."""
-_OVER, _NO = "now within the target", "; no"
+OVER, _NO = "now within the target", "; no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,12 @@ class Counts:
         """Whether the last two minutes break it, where it was over: by all events, or more than chance."""
         failed, total = self.lately(NOW_SECONDS)
         return self.breaks(*self.lately(CALM_SECONDS)) and (failed == total > 1 or failed >= _NO_CHANCE)
+
+    def judge(self, was: Fault) -> Fault:
+        """Return whether the objective fails; what is over is so until events fail again: also while nobody asks."""
+        if self.is_calm or (was.over and not self.fails_again):
+            return Fault(over=OVER, since=None if was.over else self.last(self.failed))
+        return Fault(since=self.held_until())
 
     def held_until(self, at: float = math.inf) -> float | None:
         """Return the last time up to `at` at which two minutes held the objective; None: not in half an hour."""
@@ -118,42 +124,35 @@ class Burning:
     def _indicator(self) -> type[Indicator]:
         return indicator_class(self.member.labels.get(names.INDICATOR, ""))
 
-    def verdict(self) -> SourceFacts:
-        """Return whether the fault is over, and when it came back."""
-        incident, of_lead = self.incident, self.member is self.incident.lead
-        was_over = of_lead and bool(incident.source_facts.over)
-        if (was_over and incident.open and not self.counts.fails_again) or self.counts.is_calm:
-            # What is over is so until requests fail again: also while nobody asks.
-            return SourceFacts(over=_OVER)
-        again = None
-        told = of_lead and incident.lead_key in incident.told_over  # another alert may have led in between
-        if self.counts.fails_again and (was_over or told):
-            # It was over when the sources were last asked.
-            asked = incident.evidence.at if incident.evidence is not None else 0.0
-            again = max(self.counts.held_until() or 0.0, asked)
-        return SourceFacts(over="", again=again)  # that nobody asks does not mean that it is over
+    @property
+    def fault(self) -> Fault:
+        return self.counts.judge(self.incident.fault(self.member))
 
-    def began(self, again: float | None) -> float:
-        """Return when the fault of the objective began or came back; at the end of the incident, when that began."""
-        if self.member is self.incident.lead:
-            again = again or self.incident.source_facts.again
-        if again:
-            return again if self.incident.open else self.since
-        ours = identity(self.member.labels)
-        members = self.incident.members.values()
+    @property
+    def began(self) -> float:
+        """When the fault of the objective began or came back; at the end of the incident, when the first began."""
+        incident, was = self.incident, self.incident.fault(self.member)
+        if incident.open and was.over and not self.fault.over:
+            asked = incident.evidence.at if incident.evidence is not None else 0.0
+            return max(self.fault.since or 0.0, asked)
+        if incident.open and not was.over and was.since:
+            return was.since
+        if not incident.open and incident.earliest is not None:
+            return self.since
+        ours, members = identity(self.member.labels), incident.members.values()
         fired_at = min(each.starts_at for each in members if identity(each.labels) == ours)
         return self.counts.held_until(fired_at) or self.since
 
-    def window(self, verdict: SourceFacts) -> tuple[float, str]:
+    def window(self) -> tuple[float, str]:
         """Return from when on events are shown, and that in words: since their fault began, if it lasts and is no older
         than what is asked for, else in the last five minutes."""
-        counts, began = self.counts, self.began(verdict.again)
-        if not verdict.over and began >= counts.times[0] and counts.breaks(*counts.between(began)):
+        counts, began = self.counts, self.began
+        if not self.fault.over and began >= counts.times[0] and counts.breaks(*counts.between(began)):
             return began, f"since {hour_text(began, counts.now)}"
         start = max(counts.now - NOW_SECONDS, counts.times[0])
         return start, f"in {span(counts.now - start)}"
 
-    def title(self, prometheus: Prometheus, verdict: SourceFacts, about: str, limit: str) -> str | None:
+    def title(self, prometheus: Prometheus, about: str, limit: str) -> str | None:
         """Return how much fails; once that has stopped, how much failed, and what is so now; None: as was said before."""
         counts = self.counts
         heard, last = counts.last(counts.total), counts.last(counts.failed)
@@ -161,17 +160,17 @@ class Burning:
         failed_lately, lately = counts.lately(60)
         rate = f"; {percent(failed_lately / lately)} in the last minute" if lately else ""
         past = thing, self._indicator.failed_words.format(limit), last
-        if verdict.over or not self.incident.open:
-            return self._past(prometheus, verdict, *past)
+        if self.fault.over or not self.incident.open:
+            return self._past(prometheus, *past)
         if heard is None:
             return None
         if counts.now - heard >= CALM_SECONDS:
-            return f"{self._past(prometheus, verdict, *past)}{_NO} requests since {_second(heard)}"
+            return f"{self._past(prometheus, *past)}{_NO} requests since {_second(heard)}"
         if last and heard - last >= _QUIET_SECONDS:
-            return f"{self._past(prometheus, verdict, *past)}{_NO}ne since {_second(last)}"
+            return f"{self._past(prometheus, *past)}{_NO}ne since {_second(last)}"
         if lately and not counts.breaks(failed_lately, lately):
-            return f"{self._past(prometheus, verdict, *past)}{rate}"
-        start, window = self.window(verdict)
+            return f"{self._past(prometheus, *past)}{rate}"
+        start, window = self.window()
         failed, total = counts.between(start)
         likely = failed / total * lately
         is_new = start > counts.now - CALM_SECONDS or max(failed_lately, likely) < _NO_CHANCE
@@ -180,16 +179,14 @@ class Burning:
         failing = self._indicator.failing_words.format(limit)
         return f"{thing}{percent(failed / total)} of {failing} ({shown}), target {percent(counts.budget)}"
 
-    def _past(
-        self, prometheus: Prometheus, verdict: SourceFacts, thing: str, failed_words: str, until: float | None
-    ) -> str:
+    def _past(self, prometheus: Prometheus, thing: str, failed_words: str, until: float | None) -> str:
         """Return how many events failed while it lasted, else what was said of that before, or what the alert says."""
         summary = self.member.annotations.get("summary") or self.member.name
         if until is None:  # longer ago than is asked for
-            said = self.incident.source_facts
-            is_past = said.title and (said.over or _NO in said.title)
-            return (said.title or "").partition(_NO)[0] if is_past else summary
-        start = self.began(verdict.again)
+            said = self.incident.source_facts.title or ""
+            is_past = said and (self.incident.fault(self.member).over or _NO in said)
+            return said.partition(_NO)[0] if is_past else summary
+        start = self.began
         start = min(start, self.counts.held_until(until) or start)  # it was back before that was seen
         failed, total = self.counts.between(start, until)
         if start < self.counts.times[0]:

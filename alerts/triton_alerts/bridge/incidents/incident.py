@@ -7,7 +7,7 @@ matchers of a silence, which match the alerts of one incident, and no others on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Literal
 
@@ -110,6 +110,11 @@ def subject_names(labels: Labels) -> tuple[str, ...]:
     return tuple(name for name in names if labels.get(name))
 
 
+def key_of(labels: Labels) -> str:
+    """Return the identity of an alert as one text, by which `SourceFacts.faults` has it."""
+    return " ".join(identity(labels))
+
+
 def identity(labels: Labels) -> tuple[str, ...]:
     """Return what tells alerts of one incident apart; the tiers of an objective are one."""
     return tuple(labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
@@ -142,7 +147,7 @@ UNLOADED_IN_USE = "TritonModelUnloadedInUse"
 ABOUT_READINESS = (LOAD_FAILED, UNLOADED_IN_USE, *EXPLAINED_BY_LOAD_FAILURE)
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
-AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
+AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised", "over"]
 EventKind = Literal[AlertEventKind, "acknowledged", "silenced", "unsilenced", "escalated", "released", "note"]
 
 
@@ -183,6 +188,16 @@ class Silence(BaseModel, frozen=True):
         return any(all(matcher.matches(member.labels) for matcher in matchers) for matchers in sets)
 
 
+class Fault(BaseModel, frozen=True):
+    """Whether the fault of an alert is there; the alert fires on for a while after it, because it looks back.
+
+    `over` says in words that it is over; empty: it fails. `since` is when that began (Unix seconds); None: with the alert.
+    """
+
+    over: str = ""
+    since: float | None = None
+
+
 class SourceFacts(BaseModel, frozen=True):
     """Facts that a source has about an incident.
 
@@ -198,12 +213,8 @@ class SourceFacts(BaseModel, frozen=True):
     first_step: str = ""
     title: str | None = None
     """What is wrong with the objective, in plain numbers; empty: nothing is wrong at this moment; None: not known."""
-    over: str | None = None
-    """Since when the fault of the lead is over, whose alert still fires; empty: it is not over; None: not known."""
-    ended: float | None = None
-    """When the fault of the lead ended, which is before its alert does; None: it has not, or is not known."""
-    again: float | None = None
-    """When the fault of the lead came back, after it had been over while its alert fired on; None: it has not."""
+    faults: dict[str, Fault] = {}
+    """What is known of the fault of each alert that fires, by `key_of` its labels; see merging.py."""
     dead_server: str | None = None
     """Which server does not answer, where that alone is why the model of the lead is not ready, or whose exporter, where
     no other one reports the model; empty: none; None: not known."""
@@ -212,8 +223,6 @@ class SourceFacts(BaseModel, frozen=True):
     """Why the end of an alert is no recovery: the model or server does not serve. Empty: it does; None: not known."""
     began: float | None = None
     """Time at which the condition of the first alert became true: an alert fires only after its `for`."""
-    calm: tuple[str, ...] | None = None
-    """Objectives of the model that hold their target in the last minutes; None: not known."""
 
     def and_newer(self, newer: SourceFacts) -> SourceFacts:
         """Return all that is known; of what both know, the newer."""
@@ -225,14 +234,11 @@ class SourceFacts(BaseModel, frozen=True):
             largest_cause=newer.largest_cause or self.largest_cause,
             first_step=newer.first_step or self.first_step,
             title=self.title if newer.title is None else newer.title,
-            over=self.over if newer.over is None else newer.over,
-            ended=newer.ended or (None if newer.over == "" else self.ended),
-            again=newer.again or self.again,
+            faults=self.faults | newer.faults,
             dead_server=self.dead_server if newer.dead_server is None else newer.dead_server,
             servers_not_ready=known,
             not_served=self.not_served if newer.not_served is None else newer.not_served,
             began=min((at for at in (self.began, newer.began) if at is not None), default=None),
-            calm=self.calm if newer.calm is None else newer.calm,
         )
 
 
@@ -276,14 +282,8 @@ class Incident(BaseModel, frozen=True):
     """Time at which the acknowledgement ended: it was removed, or the incident became more urgent."""
     peak: str = ""
     """The most urgent severity that has fired."""
-    raised_at: float | None = None
-    """Time at which the incident became more urgent, or the last page began."""
-    eased_at: float | None = None
-    """Time since which no alert as urgent as `peak` fires, or the faults of all such alerts are over."""
     recalled_at: float | None = None
     """The last time that somebody was called because a page began again."""
-    told_over: tuple[str, ...] = ()
-    """The leads of which the thread says that their fault is over."""
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""
@@ -307,15 +307,15 @@ class Incident(BaseModel, frozen=True):
         """
         if self.evidence is None:
             return SourceFacts()
-        if self._evidence_is_about_lead:
+        if self.evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        unknown = dict.fromkeys(("title", "over", "ended", "again", "dead_server"))
+        unknown = dict.fromkeys(("title", "dead_server"))
         none = dict.fromkeys(("cause", "largest_cause", "first_step"), "")
         return self.evidence.model_copy(update={"facts": others, **none, **unknown})
 
     @property
-    def _evidence_is_about_lead(self) -> bool:
+    def evidence_is_about_lead(self) -> bool:
         return self.evidence is None or self.evidence.about in ("", self.led_by)
 
     @property
@@ -332,41 +332,66 @@ class Incident(BaseModel, frozen=True):
     def firing(self) -> tuple[Member, ...]:
         return tuple(member for member in self.members.values() if member.firing)
 
+    def fault(self, member: Member) -> Fault:
+        """Return what was last known of the fault of an alert: it fails until it was seen to be over."""
+        known = self.evidence.faults if self.evidence is not None else {}
+        return known.get(key_of(member.labels), Fault())
+
+    @property
+    def failing(self) -> tuple[Member, ...]:
+        """The alerts that fire and whose faults are not over."""
+        return tuple(member for member in self.firing if not self.fault(member).over)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing fails any more; alerts may fire on for a while."""
+        return not self.failing
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether all is over, and alerts fire on because they look back."""
+        return self.open and self.is_over
+
     @property
     def severity(self) -> str:
-        """The most urgent severity among what fires, or among all when nothing does."""
-        return min((m.severity for m in self.firing or self.members.values()), key=SEVERITIES.index)
+        """The most urgent severity among what fails, else among what fires, or among all when nothing does."""
+        return min((m.severity for m in self._current), key=SEVERITIES.index)
+
+    @property
+    def _current(self) -> Sequence[Member]:
+        return self.failing or self.firing or tuple(self.members.values())
+
+    @property
+    def pages_over_at(self) -> float | None:
+        """When the last page was over or ended; None while one fails, or where there was none."""
+        if any(member.severity == SEVERITIES[0] for member in self.failing):
+            return None
+        pages = (member for member in self.members.values() if member.severity == SEVERITIES[0])
+        return max(map(self._over_at, pages), default=None)
+
+    def _over_at(self, member: Member) -> float:
+        fault, end = self.fault(member), math.inf if member.ends_at is None else member.ends_at
+        return min(end, fault.since) if fault.over and fault.since is not None else end
+
+    @property
+    def end_of_outage(self) -> float | None:
+        """When what leads served again, where it is a server or model that did not; None where that is not known."""
+        fault = self.fault(self.lead)
+        of_outage = self.lead.name in (*ABOUT_READINESS, *NOT_SERVED, *EXPORTER_DOWN)
+        return fault.since if fault.over and of_outage else None
+
+    @property
+    def again_since(self) -> float | None:
+        """Since when it fails without a break, where all was over before; None where it never was."""
+        failing = self.failing
+        began = min((self.fault(each).since or each.starts_at for each in failing), default=0.0)
+        ends = (self._over_at(each) for each in self.members.values() if each not in failing)
+        return began if began > self.fired_at and all(end <= began for end in ends) else None
 
     @property
     def silenced(self) -> bool:
         """True if a silence made by this bridge covers everything that fires."""
         return self.silence is not None and all(map(self.silence.covers, self.firing))
-
-    @property
-    def pages_are_over(self) -> bool:
-        """True if it is known that the faults of the pages that fire are over: their alerts only look back."""
-        is_known = self.evidence is not None and self.evidence.prometheus_silent_since is None
-        return is_known and self._pages_were_over
-
-    @property
-    def _pages_were_over(self) -> bool:
-        """True if that was so when Prometheus last answered."""
-        return self.evidence is not None and all(
-            map(self.is_over, (each for each in self.firing if each.severity == SEVERITIES[0]))
-        )
-
-    @property
-    def is_over(self) -> Callable[[Member], bool]:
-        """Whether the fault of an alert that fires was over when the sources were last asked."""
-        facts, at = self.source_facts, self.evidence.at if self.evidence is not None else 0.0
-        lead = identity(self.lead.labels) if facts.over else None
-
-        def is_over(member: Member) -> bool:
-            ready = member.name in EXPLAINED_BY_LOAD_FAILURE and facts.servers_not_ready == 0
-            calm = ready or member.labels.get(SLO) in (facts.calm or ())
-            return (calm and at >= member.starts_at) or identity(member.labels) == lead
-
-        return is_over
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:
@@ -382,26 +407,28 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def evidence_is_due(self) -> bool:
-        """True if no evidence is newer than when the incident opened, became more urgent or ended, or one of its alerts.
+        """True if no evidence is newer than when the incident opened or ended, or one of its alerts ended.
 
-        Evidence about another lead is due, too. While Prometheus did not answer about an end, it is asked again for a while.
+        Evidence about another lead is due, too, and that about an alert that began since. While Prometheus did not answer about an end, it is asked again for a while.
         """
-        if self.evidence is None or not self._evidence_is_about_lead:
+        if self.evidence is None or not self.evidence_is_about_lead:
+            return True
+        if any(key_of(member.labels) not in self.evidence.faults for member in self.firing):
             return True
         last_end = max((member.ends_at or 0.0 for member in self.members.values()), default=0.0)
-        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0, last_end)
+        decided_at = max(self.opened_at, self.closed_at or 0.0, last_end)
         if self.evidence.prometheus_silent_since is not None and last_end:
             decided_at = max(decided_at, last_end + END_SECONDS, (self.closed_at or 0.0) + END_SECONDS)
         return self.evidence.at < decided_at
 
     @property
     def lead(self) -> Member:
-        """The alert about the worst that is wrong, which is also the one that names the fault best."""
+        """The alert about the worst that fails, which is also the one that names the fault best."""
         members = self._worst_first
         first = members[0]
         if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
-        return next((member for member in members if member.name == LOAD_FAILED), first)
+        return next((member for member in self._current if member.name == LOAD_FAILED), first)
 
     @property
     def burning(self) -> Member | None:
@@ -409,30 +436,14 @@ class Incident(BaseModel, frozen=True):
         return next((member for member in self._worst_first if SLO in member.labels), None)
 
     @property
-    def lead_is_over(self) -> bool:
-        """Whether what leads is over: its alert may fire on for a while."""
-        return not self.open or bool(self.source_facts.over)
-
-    @property
-    def lead_key(self) -> str:
-        """What `told_over` has of the lead."""
-        return " ".join(identity(self.lead.labels))
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether all that is urgent is over, and alerts fire on because they look back."""
-        return self.open and self.lead_is_over and self._pages_were_over
-
-    @property
     def _worst_first(self) -> list[Member]:
-        """What fires, or every alert when nothing does, as `_rank` orders it.
+        """What fires, or every alert when nothing does, as `_rank` orders it; what is over last, the pages first."""
 
-        An alert that nothing serves fires for a while after all servers do: then it leads no more.
-        """
-        ready_everywhere = self.evidence is not None and self.evidence.servers_not_ready == 0
-        return sorted(
-            self.firing or self.members.values(), key=lambda member: _rank(member, is_ready=ready_everywhere)
-        )
+        def rank(member: Member) -> tuple[int, bool, bool, int, float]:
+            is_over = member.firing and self.fault(member).over
+            return (1 + SEVERITIES.index(member.severity) if is_over else 0, *_rank(member))
+
+        return sorted(self.firing or self.members.values(), key=rank)
 
     @property
     def since(self) -> float:
@@ -449,7 +460,7 @@ class Incident(BaseModel, frozen=True):
     def ended_at(self) -> float:
         """End of the fault where the sources know it, else of the last of the incident's alerts that have ended."""
         ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
-        last, fault = max([self.since, *ends]), self.source_facts.ended
+        last, fault = max([self.since, *ends]), self.end_of_outage
         if fault is None or not all(
             member.name in (*ABOUT_READINESS, *NOT_SERVED, *EXPORTER_DOWN) for member in self.members.values()
         ):
@@ -460,7 +471,8 @@ class Incident(BaseModel, frozen=True):
 class Event(BaseModel, frozen=True):
     """One change to report: `count` members, some of them named, with the names and summaries of their alerts.
 
-    `severity` is that of alerts that fired, were raised or ended; `words` complete the line of the other kinds.
+    `severity` is that of alerts that fired, were raised or ended; `words` complete the line of the other kinds. `keys` are
+    those of alerts that fired, by `key_of`.
     """
 
     at: float
@@ -472,6 +484,7 @@ class Event(BaseModel, frozen=True):
     by: str = ""
     severity: str = ""
     words: str = ""
+    keys: tuple[str, ...] = ()
 
 
 def title_of(incident: Incident) -> str:
@@ -481,7 +494,7 @@ def title_of(incident: Incident) -> str:
         return incident.source_facts.dead_server
     # What other servers serve is of the moment: of what has ended, only what was so counts.
     of_server = not lead.labels.get("model") or lead.name in EXPORTER_DOWN
-    knows = SLO in lead.labels or incident.open or (of_server and incident.source_facts.ended is not None)
+    knows = SLO in lead.labels or incident.open or (of_server and incident.end_of_outage is not None)
     title = incident.source_facts.title if knows else ""
     if (
         title is None
@@ -514,7 +527,7 @@ def subject_text(labels: Mapping[str, str]) -> str:
     return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
-def _rank(member: Member, *, is_ready: bool) -> tuple[bool, bool, int, float]:
+def _rank(member: Member) -> tuple[bool, bool, int, float]:
     """Return the sort key of what is wrong.
 
     First that nothing serves: no request succeeds. Then a cause before the objective that it breaks, the most urgent
@@ -522,7 +535,7 @@ def _rank(member: Member, *, is_ready: bool) -> tuple[bool, bool, int, float]:
     """
     of_objective = member.labels.get(COMPONENT) == "slo" or SLO in member.labels
     return (
-        is_ready or not is_not_served(member),
+        not is_not_served(member),
         of_objective,
         SEVERITIES.index(member.severity),
         member.starts_at,

@@ -1,6 +1,15 @@
 """Merge what a notification reports into the incident of its subject: a pure function of its arguments.
 
-At the end: the highest severity of an incident, when it becomes more urgent, and when its fault ends and comes back.
+At the end: what is known of the fault of each alert that fires (`judge`), and when somebody is called about it.
+
+| the fault was | Prometheus says | it is | said of a page |
+|---|---|---|---|
+| not known | it fails, or nothing | failing, as long as its alert | that the alert fires |
+| not known | it is over | over | that the alert fires, already over |
+| failing | it is over | over since then | over, once nothing as urgent fails |
+| over | it fails | failing again since then | it fails again, with a call |
+| known | the same, or nothing | as it was | nothing |
+| known | its alert fires anew | not known | as before |
 """
 
 from __future__ import annotations
@@ -13,12 +22,16 @@ from dataclasses import dataclass, replace
 from triton_alerts.bridge.incidents.incident import (
     Event,
     EventKind,
+    Evidence,
+    Fault,
     Incident,
     Outcome,
     beside,
     identity,
     is_not_served,
+    key_of,
     subject_text,
+    summary_of,
     title_of,
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
@@ -180,7 +193,7 @@ def _merge_into(
             resolved.append(members[fingerprint])
     firing = [member for member in members.values() if member.firing]
     changes = {"members": members, "closed_at": None if firing else now}
-    merged = _with_unseen(current, unseen).model_copy(update=changes)
+    merged = _anew(current, _with_unseen(current, unseen).model_copy(update=changes))
     known: Iterable[Member] = firing if becomes_more_urgent(current, merged, now) else members.values()
     siblings = [
         member
@@ -215,6 +228,22 @@ def _with_unseen(incident: Incident, unseen: Mapping[str, Member]) -> Incident:
     return incident.model_copy(update={"starts_of_unseen": {**incident.starts_of_unseen, **starts}})
 
 
+def _anew(before: Incident, after: Incident) -> Incident:
+    """Forget what is known of the fault of an alert that fires, and did not, or only less urgently."""
+    if after.evidence is None:
+        return after
+    known = {(key_of(member.labels), severity_rank(member.severity)) for member in before.firing}
+    anew = {
+        key_of(member.labels)
+        for member in after.firing
+        if not any(
+            (key_of(member.labels), rank) in known for rank in range(severity_rank(member.severity) + 1)
+        )
+    }
+    faults = {key: fault for key, fault in after.evidence.faults.items() if key not in anew}
+    return after.model_copy(update={"evidence": after.evidence.model_copy(update={"faults": faults})})
+
+
 def _is_old_news(member: Member, others: Iterable[Member]) -> bool:
     """Return whether a more urgent tier of the objective fires, or ended after this one began.
 
@@ -230,8 +259,7 @@ def _is_old_news(member: Member, others: Iterable[Member]) -> bool:
 
 def _is_tier_beside(member: Member, other: Member) -> bool:
     """Return whether these are two tiers of one objective."""
-    same = identity(other.labels) == identity(member.labels)
-    return TIER in member.labels and other is not member and same
+    return TIER in member.labels and other is not member and _is_same(member, other)
 
 
 def _urgency_rank(member: Member) -> tuple[int, str]:
@@ -278,9 +306,7 @@ def thread_events(
         previous_acknowledger = before.acknowledged.by if before.acknowledged is not None else ""
         events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.peak}))
         fired = [member for member in fired if member.severity != after.peak]
-    for some in _by_severity(fired):
-        words = "already over" if before.members and all(map(after.is_over, some)) else ""
-        events.append(_event("fired", some, now).model_copy(update={"words": words}))
+    events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:
         events += [_event("resolved", some, now) for some in _by_severity(resolved)]
     elif resolved:
@@ -300,6 +326,7 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
     said = (beside(member) or member.annotations.get("summary", "") for member in members)
     summaries = tuple(dict.fromkeys(filter(None, said)))
+    keys = tuple(dict.fromkeys(key_of(member.labels) for member in members))
     return Event(
         at=now,
         kind=kind,
@@ -308,6 +335,7 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
         alerts=alerts[:SUMMARIES_PER_EVENT],
         summaries=summaries[:SUMMARIES_PER_EVENT],
         severity=members[0].severity if members else "",
+        keys=keys if len(keys) <= NAMED_PER_EVENT else (),
     )
 
 
@@ -315,101 +343,140 @@ CALM_SECONDS = 3600.0
 """Time after the last page ended from which a page is a new one: the acknowledgement does not count."""
 RECALL_SECONDS = 900.0
 """Least time between two calls about faults that come and go while their alerts fire on."""
+OTHER_SECONDS = 300.0
+"""Time after the last page was over from which one of another alert is about another fault."""
 
 
 def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
-    """Return whether a higher severity fires than ever before in the incident, or a page again or about worse.
+    """Return whether alerts began that are more urgent than ever before in the incident, or a page again or about worse.
 
-    A page that fires again counts if nobody has acknowledged the incident, or CALM_SECONDS after the last one. One
-    that says that nothing serves, which no alert has said before, counts if nobody has acknowledged the incident.
+    A page where none failed counts if nobody has acknowledged the incident, CALM_SECONDS after the last one, or for
+    another alert after OTHER_SECONDS. One that says that nothing serves, which no alert has said before, counts if
+    nobody has acknowledged the incident.
     """
     peak, severity = _peak(before), after.severity
-    if not peak or not after.firing:
+    if not peak or not after.failing:
         return False
     if severity != peak:
         return severity_rank(severity) < severity_rank(peak)
-    back = _back_at(before, after, now)
-    fires_again = back is not None and (
-        before.acknowledged is None or back - (before.eased_at or 0.0) >= CALM_SECONDS
-    )
+    free, over_at = before.acknowledged is None, before.pages_over_at
+    known = {identity(member.labels) for member in before.members.values()}
+    is_other = any(identity(member.labels) not in known for member in after.failing)
+    patience = 0.0 if free else OTHER_SECONDS if is_other else CALM_SECONDS
+    begins = over_at is not None and now - over_at >= patience
     says_worse = (
-        before.acknowledged is None
-        and any(map(is_not_served, after.firing))
+        free
+        and any(map(is_not_served, after.failing))
         and not any(map(is_not_served, before.members.values()))
     )
-    return (fires_again or says_worse) and severity == SEVERITIES[0]
-
-
-def _back_at(before: Incident, after: Incident, now: float) -> float | None:
-    """Return when the worst began again that had ended: an alert fires, or a fault came back whose alert fires on.
-
-    A fault that comes and goes, or is silenced, is back once somebody may be called about it.
-    """
-    if before.eased_at is None:
-        return None
-    worst, known = (
-        {identity(member.labels) for member in incident.firing if member.severity == after.severity}
-        for incident in (after, before)
-    )
-    if worst - known:
-        return now
-    facts = after.source_facts
-    if after.evidence is before.evidence or facts.over:
-        return None
-    waits = after.silenced or now - (before.recalled_at or -math.inf) < RECALL_SECONDS
-    return facts.again if not waits and (facts.again or 0.0) >= before.eased_at else None
-
-
-def over_or_back(before: Incident, after: Incident, now: float) -> tuple[Incident, tuple[Event, ...]]:
-    """Return an open incident whose evidence is newer, with a line where its fault is over, or came back.
-
-    The alert fires on meanwhile, because it looks back. Each is said once.
-    """
-    facts, lead = after.source_facts, after.lead_key
-    if not after.open:
-        return after, ()
-    if after.pages_are_over and after.severity == SEVERITIES[0]:
-        after = after.model_copy(update={"eased_at": after.eased_at or now})
-    if facts.over and lead not in after.told_over:
-        words = f"🟡 Over: {title_of(after)}; {facts.over}. The alert fires on for a while: it looks back"
-        # Where all urgent was over, what leads now was told with it.
-        told = bool(after.told_over) and before.eased_at is not None
-        events = () if told else (Event(at=now, kind="note", words=words),)
-        return after.model_copy(update={"told_over": (*after.told_over, lead)}), events
-    back, urgent = facts.again != before.source_facts.again, becomes_more_urgent(before, after, now)
-    if not facts.again or not (back or urgent):
-        return after, ()
-    words = (
-        f"{title_of(after)} · since {hour_text(after.since, now)}, again since {hour_text(facts.again, now)}"
-    )
-    after = record_severity(before, after, now)
-    told_over = tuple(name for name in after.told_over if name != lead)
-    after = after.model_copy(update={"told_over": told_over})
-    if not urgent:
-        told = (before.raised_at or 0.0) >= facts.again  # its page fired again meanwhile
-        return after, () if told else (Event(at=now, kind="note", words=f"It fails again: {words}"),)
-    again = _event("raised", [after.lead], now)
-    by = before.acknowledged.by if before.acknowledged is not None else ""
-    return after, (again.model_copy(update={"by": by, "words": words}),)
+    return (begins or says_worse) and severity == SEVERITIES[0]
 
 
 def record_severity(before: Incident, after: Incident, now: float) -> Incident:
-    """Return the incident with its highest severity, and since when nothing as urgent fires."""
-    peak, severity = _peak(before), after.severity
-    if not peak or not after.firing:
-        return after.model_copy(update={"peak": peak or severity})
-    if severity_rank(severity) > severity_rank(peak):
-        return after.model_copy(update={"peak": peak, "eased_at": before.eased_at or now})
-    ended = before.eased_at if _back_at(before, after, now) is None else None
-    after = after.model_copy(update={"peak": severity, "eased_at": ended})
+    """Return the incident with its highest severity, and that somebody is called where it is more urgent."""
+    peak = _peak(before) or after.severity
     if not becomes_more_urgent(before, after, now):
-        return after
-    # The acknowledgement was of a less urgent incident, so escalation starts again.
-    started_again = {"acknowledged": None, "escalated_at": None, "released_at": now, "raised_at": now}
-    recalled_at = now if before.eased_at is not None else before.recalled_at
-    return after.model_copy(update={**started_again, "eased_at": None, "recalled_at": recalled_at})
+        return after.model_copy(update={"peak": peak})
+    after = after.model_copy(update={"peak": after.severity})
+    return _called(after, now, again=after.severity == peak)
+
+
+def _called(incident: Incident, now: float, *, again: bool) -> Incident:
+    # The acknowledgement was of what was before, so escalation starts again.
+    changes = {"acknowledged": None, "escalated_at": None, "released_at": now}
+    return incident.model_copy(update=changes | ({"recalled_at": now} if again else {}))
 
 
 def _peak(incident: Incident) -> str:
     """Return the highest severity of an incident so far; empty for one without alerts."""
     return incident.peak or (incident.severity if incident.members else "")
+
+
+def judge(asked: Container[str], evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+    """Return an incident with newer evidence, and what is said where faults are over or come back: each once.
+
+    `asked` are the alerts (`key_of`) that it is about: others began since.
+    """
+    known = before.evidence or Evidence(at=evidence.at)
+    faults = dict(known.faults)
+    for member in before.members.values():
+        key = key_of(member.labels)
+        if key in asked:
+            said = evidence.faults.get(key)
+            faults[key] = _moved(known.faults.get(key), said, member.starts_at, known.at, evidence.at)
+    after = before.model_copy(update={"evidence": evidence.model_copy(update={"faults": faults})})
+    if not after.open:
+        return after, ()
+    now, events = evidence.at, []
+    back = [member for member in after.failing if before.fault(member).over]
+    if calling := _to_call(before, after, now):
+        by = before.acknowledged.by if before.acknowledged is not None else ""
+        called = {"by": by, "words": _again_words(after, calling, now)}
+        events.append(_event("raised", calling, now).model_copy(update=called))
+        after = _called(after, now, again=True)
+    elif back:
+        events.append(Event(at=now, kind="note", words=f"It fails again: {_again_words(after, back, now)}"))
+    # What joined since was never said to fail.
+    failed = [
+        each for each in before.failing if before.evidence is None or key_of(each.labels) in known.faults
+    ]
+    worst = min((severity_rank(member.severity) for member in failed), default=-1)
+    ended = [each for each in failed if severity_rank(each.severity) == worst and after.fault(each).over]
+    if ended and (after.is_over or severity_rank(after.severity) > worst):
+        # With the lead that it had.
+        shown = before.model_copy(update={"evidence": evidence.model_copy(update={"faults": known.faults})})
+        first = next((each for each in ended if _is_same(each, shown.lead)), ended[0])
+        title, rest = _named(shown, first), f". Not over: {_named(after, after.lead)}"
+        words = f"{title}; {after.fault(first).over}. The alert fires on for a while: it looks back"
+        words = f"🟡 Over: {words}" if after.is_over else f"Over: {words}{rest}"
+        shown_as = {"words": words, "summaries": (title,), "severity": ""}
+        events.append(_event("over", ended, now).model_copy(update=shown_as))
+    return after, tuple(events)
+
+
+def _moved(was: Fault | None, said: Fault | None, began: float, asked_before: float, now: float) -> Fault:
+    """Return what a fault is after what Prometheus says: the table at the top."""
+    if said is None:
+        return was or Fault()
+    if said.over:
+        seen = began if was is None else was.since if was.over else now
+        return Fault(over=said.over, since=said.since or seen)
+    if was is None or not was.over:
+        return was or Fault()
+    # It may have come back before Prometheus knew.
+    return Fault(since=max(said.since or 0.0, asked_before))
+
+
+def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
+    """Return the pages that fail again, where somebody is to be called about them now.
+
+    A fault that comes and goes, or is silenced, calls once somebody may be called about it.
+    """
+    quiet = now - (before.pages_over_at or now)
+    may_call = before.acknowledged is None or quiet >= CALM_SECONDS
+    if after.silenced or not may_call or now - (before.recalled_at or -math.inf) < RECALL_SECONDS:
+        return []
+    return [
+        member
+        for member in after.failing
+        if member.severity == SEVERITIES[0]
+        and (after.fault(member).since or 0.0) > (before.released_at or 0.0)
+    ]
+
+
+def _again_words(incident: Incident, back: list[Member], now: float) -> str:
+    """Name what fails again, and since when."""
+    named = "; ".join(dict.fromkeys(_named(incident, member) for member in back))
+    again = min(incident.fault(member).since or now for member in back)
+    return f"{named} · since {hour_text(incident.since, now)}, again since {hour_text(again, now)}"
+
+
+def _named(incident: Incident, member: Member) -> str:
+    """Name an alert by the title where that is about it."""
+    if _is_same(member, incident.lead) and incident.evidence_is_about_lead:
+        return title_of(incident)
+    return beside(member) or summary_of(member)
+
+
+def _is_same(member: Member, other: Member) -> bool:
+    return identity(member.labels) == identity(other.labels)

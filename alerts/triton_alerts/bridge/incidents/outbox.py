@@ -28,8 +28,8 @@ class Delivery:
     and the message is edited again: a request was not answered, and Slack may have acted on it later.
 
     The other fields are those of the incident now. `digest` is the digest that names it: None for no digest, empty
-    for one that is not posted yet. `raised_at` is when the incident became more urgent, and `resolved_at` when one of its
-    alerts ended, where the channel does not show that yet.
+    for one that is not posted yet. `raised_at` is when the incident became more urgent, and `changed_at` when one of its
+    alerts began or ended, where the channel does not show that yet.
 
     | state | condition | next request |
     |---|---|---|
@@ -59,7 +59,7 @@ class Delivery:
     last_seq: int
     newest: int
     raised_at: float | None
-    resolved_at: float | None
+    changed_at: float | None
     digest: str | None
 
     @property
@@ -97,13 +97,13 @@ _MAIN = f"role IN {SEVERITIES}"
 _NAMED_BY = "g.role = 'digest' AND g.channel = d.channel AND d.id BETWEEN g.seq AND g.version"
 _LAST = (
     "(SELECT max(e.at) FROM events e WHERE e.incident = d.incident AND e.seq > d.seq "
-    "AND json_extract(e.document, '$.kind') = '{}')"
+    "AND json_extract(e.document, '$.kind') IN ({}))"
 )
-"""Time of the last event of a kind that the channel does not show."""
+"""Time of the last event of some kinds that the channel does not show."""
 _SELECT = f"""
 SELECT d.id, d.incident, d.channel, d.role, d.posted_in, d.ts, d.seq, d.version, d.sending, d.sent_at, d.check_at,
        i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
-       {_LAST.format("raised")}, {_LAST.format("resolved")},
+       {_LAST.format("'raised'")}, {_LAST.format("'resolved', CASE WHEN d.ts != '' THEN 'fired' END")},
        (SELECT max(g.ts) FROM deliveries g WHERE {_NAMED_BY})
 FROM deliveries d JOIN incidents i ON i.id = d.incident
 """  # noqa: S608
