@@ -104,7 +104,9 @@ def state(record: RecordedIncident) -> str:
     worst, now = WORD[record.severity], WORD[record.incident.severity]
     if not record.incident.open:
         return f"{worst}, resolved"
-    return f"{worst}, firing" if now == worst else f"{worst} ended, {now} still firing"
+    if record.incident.is_over:
+        return f"{worst}, over"
+    return f"{worst}, firing" if now == worst else f"{worst} over, {now} still firing"
 
 
 def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:

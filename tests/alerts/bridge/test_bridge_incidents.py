@@ -140,7 +140,7 @@ def test_a_page_that_has_ended_is_not_called_firing(
     body["alerts"][1] |= {"status": "resolved", "endsAt": rfc3339(SATURDAY + 5 * MINUTE)}
     store.receive(parse(json.dumps(body).encode()), SATURDAY + 6 * MINUTE)
 
-    assert f"incident {name}, page ended, ticket still firing\n" in printed(capsys, "show", name, *data)
+    assert f"incident {name}, page over, ticket still firing\n" in printed(capsys, "show", name, *data)
     assert "ticket still firing for " in printed(capsys, *data)
 
 

@@ -246,11 +246,16 @@ def what_happened(incident: Incident, event: Event, others: int | None = None) -
     }[event.kind]
 
 
+ANSWER_SECONDS = 10.0
+"""Time within which the sources have said whether an alert that fires is over already."""
+
+
 def as_known(incident: Incident, event: Event) -> Event:
     """Return an event; of alerts that fired when their faults were over, one that says so, and calls nobody."""
     faults = incident.evidence.faults if incident.evidence is not None else {}
     known = [faults.get(key, Fault()) for key in event.keys]
-    over = known and all(fault.over and (fault.since or math.inf) <= event.at for fault in known)
+    asked = event.at + ANSWER_SECONDS
+    over = known and all(fault.over and (fault.since or math.inf) <= asked for fault in known)
     if not over or event.words or event.kind not in ("fired", "raised"):
         return event
     return event.model_copy(update={"kind": "fired", "words": "already over"})

@@ -12,7 +12,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +40,7 @@ from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
     LOAD_FAILED,
+    NOT_SERVED,
     OBJECTIVE,
     SERVERS,
     SPLIT,
@@ -127,7 +128,7 @@ class Enricher:
             key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
         )
         for number, incident in stale[:AT_ONCE]:
-            asked = {key_of(member.labels) for member in incident.members.values()}
+            asked = {key_of(each.labels) for each in incident.firing or incident.members.values()}
             self.store.change(number, partial(_attach, asked, self.gather(incident, now)))
             self.wake()
 
@@ -161,7 +162,7 @@ class Enricher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _attach(asked: Container[str], evidence: Evidence, before: Incident) -> ChangedIncident:
+def _attach(asked: Iterable[str], evidence: Evidence, before: Incident) -> ChangedIncident:
     """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
         silent_since, earlier = evidence.prometheus_silent_since, before.source_facts
@@ -208,21 +209,18 @@ def counted_cause(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         lead = incident.lead
-        faults: dict[str, Fault] = {}
+        cause, faults = "", {}
+        if lookup := _LOOKUPS.get(lead.name):
+            cause = lookup.cause(sample.labels for sample in prometheus.instant(lookup.about(lead.labels)))
         for member in incident.firing:
             if (alert := _LATELY.get(member.name)) is None:
                 continue
             for sample in prometheus.instant(alert.lately):
                 if all(
-                    sample.labels.get(name, "") == member.labels.get(name, "")
-                    for name in ("cluster", *alert.labels)
+                    sample.labels.get(name) == member.labels.get(name) for name in ("cluster", *alert.labels)
                 ):
-                    since = sample.at - CALM_SECONDS
-                    over = "" if sample.value else f"not in the last {CALM_SECONDS / 60:.0f} min"
-                    faults[key_of(member.labels)] = Fault(over=over, since=since if over else None)
-        lookup = _LOOKUPS.get(lead.name)
-        found = prometheus.instant(lookup.about(lead.labels)) if lookup is not None else ()
-        cause = lookup.cause(sample.labels for sample in found) if lookup is not None else ""
+                    over = Fault(over="not in the last 2 min", since=sample.at - CALM_SECONDS)
+                    faults[key_of(member.labels)] = Fault() if sample.value else over
         return SourceFacts(cause=cause, faults=faults)
 
     return ask
@@ -546,32 +544,17 @@ def servers(prometheus: Prometheus) -> Source:
         member = incident.lead
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
         known = _serving(prometheus, member) if of_model else _live(prometheus, member)
-        faults = dict(known.faults)
-        lead, of_lead = key_of(member.labels), known.faults.get(key_of(member.labels))
-        for key, other in {key_of(each.labels): each for each in incident.firing}.items():
-            if key == lead:
-                continue
-            if of_lead is not None and _ends_with(other, member):
-                faults[key] = of_lead
+        faults, of_lead = dict(known.faults), known.faults.get(key_of(member.labels), Fault())
+        alike = next((alike for alike in (EXPORTER_DOWN, NOT_SERVED) if member.name in alike), ())
+        others = {key_of(each.labels): each for each in incident.firing if each is not member}
+        for key, other in others.items():
+            if other.name in alike and other.labels.get("instance") == member.labels.get("instance"):
+                faults.setdefault(key, of_lead)
             elif other.name in EXPLAINED_BY_LOAD_FAILURE and known.servers_not_ready == 0:
-                faults[key] = of_lead if of_lead is not None and of_lead.over else Fault(over="ready again")
-            elif other.labels.get("model") and other.name in _OVER_ONCE_READY and len(faults) < _JUDGED:
-                faults |= _serving(prometheus, other).faults
+                faults.setdefault(key, of_lead if of_lead.over else Fault(over="ready again"))
         return known.model_copy(update={"faults": faults})
 
     return ask
-
-
-_JUDGED = 5
-"""Alerts of an incident about each of which Prometheus is asked whether its model is ready again."""
-
-
-def _ends_with(member: Member, lead: Member) -> bool:
-    """Return whether both are about the same server, or about its exporter."""
-    same = member.labels.get("instance") == lead.labels.get("instance") is not None
-    of_exporter = [each.name in EXPORTER_DOWN for each in (member, lead)]
-    of_server = [is_not_served(each) and not each.labels.get("model") for each in (member, lead)]
-    return same and (all(of_exporter) or all(of_server))
 
 
 def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:

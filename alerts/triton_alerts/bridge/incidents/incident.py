@@ -371,7 +371,7 @@ class Incident(BaseModel, frozen=True):
 
     def _over_at(self, member: Member) -> float:
         fault, end = self.fault(member), math.inf if member.ends_at is None else member.ends_at
-        return min(end, fault.since) if fault.over and fault.since is not None else end
+        return min(end, fault.since or end) if fault.over else end
 
     @property
     def end_of_outage(self) -> float | None:
@@ -458,14 +458,9 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def ended_at(self) -> float:
-        """End of the fault where the sources know it, else of the last of the incident's alerts that have ended."""
-        ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
-        last, fault = max([self.since, *ends]), self.end_of_outage
-        if fault is None or not all(
-            member.name in (*ABOUT_READINESS, *NOT_SERVED, *EXPORTER_DOWN) for member in self.members.values()
-        ):
-            return last
-        return max(self.since, min(fault, last))
+        """End of the last fault: where it was seen to be over, else that of its alert."""
+        ends = map(self._over_at, self.members.values())
+        return max([self.since, *(end for end in ends if end < math.inf)])
 
 
 class Event(BaseModel, frozen=True):

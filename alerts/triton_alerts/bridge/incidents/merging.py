@@ -232,13 +232,12 @@ def _anew(before: Incident, after: Incident) -> Incident:
     """Forget what is known of the fault of an alert that fires, and did not, or only less urgently."""
     if after.evidence is None:
         return after
-    known = {(key_of(member.labels), severity_rank(member.severity)) for member in before.firing}
+    least_urgent_first = sorted(before.firing, key=lambda member: -severity_rank(member.severity))
+    known = {key_of(member.labels): severity_rank(member.severity) for member in least_urgent_first}
     anew = {
-        key_of(member.labels)
+        key
         for member in after.firing
-        if not any(
-            (key_of(member.labels), rank) in known for rank in range(severity_rank(member.severity) + 1)
-        )
+        if severity_rank(member.severity) < known.get(key := key_of(member.labels), math.inf)
     }
     faults = {key: fault for key, fault in after.evidence.faults.items() if key not in anew}
     return after.model_copy(update={"evidence": after.evidence.model_copy(update={"faults": faults})})
@@ -392,19 +391,17 @@ def _peak(incident: Incident) -> str:
     return incident.peak or (incident.severity if incident.members else "")
 
 
-def judge(asked: Container[str], evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
     """Return an incident with newer evidence, and what is said where faults are over or come back: each once.
 
     `asked` are the alerts (`key_of`) that it is about: others began since.
     """
     known = before.evidence or Evidence(at=evidence.at)
-    faults = dict(known.faults)
-    for member in before.members.values():
-        key = key_of(member.labels)
-        if key in asked:
-            said = evidence.faults.get(key)
-            faults[key] = _moved(known.faults.get(key), said, member.starts_at, known.at, evidence.at)
-    after = before.model_copy(update={"evidence": evidence.model_copy(update={"faults": faults})})
+    faults = {
+        key: _moved(known.faults.get(key), evidence.faults.get(key), known.at, evidence.at) for key in asked
+    }
+    judged = evidence.model_copy(update={"faults": known.faults | faults})
+    after = before.model_copy(update={"evidence": judged})
     if not after.open:
         return after, ()
     now, events = evidence.at, []
@@ -434,13 +431,12 @@ def judge(asked: Container[str], evidence: Evidence, before: Incident) -> tuple[
     return after, tuple(events)
 
 
-def _moved(was: Fault | None, said: Fault | None, began: float, asked_before: float, now: float) -> Fault:
+def _moved(was: Fault | None, said: Fault | None, asked_before: float, now: float) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
     if said is None:
         return was or Fault()
     if said.over:
-        seen = began if was is None else was.since if was.over else now
-        return Fault(over=said.over, since=said.since or seen)
+        return Fault(over=said.over, since=said.since or (was.since if was is not None and was.over else now))
     if was is None or not was.over:
         return was or Fault()
     # It may have come back before Prometheus knew.
