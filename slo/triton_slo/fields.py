@@ -111,18 +111,18 @@ _NOT_IN_PYTHON = (
     (r"\\z", r"leave out \z: the whole name is matched anyway"),
     (
         r"\\[pPQEC]|\\x\{",
-        r"write \p, \Q and \x{...} as characters, such as [a-zé]: names are also matched by Python, without them",
+        r"write \p, \Q and \x{...} as characters, such as [a-zé]: names are also read by Python, without them",
     ),
     (
         r"\[:\^?\w+:\]",
-        "write [[:alpha:]] and its kind as [a-zA-Z]: names are also matched by Python, without them",
+        "write [[:alpha:]] and its kind as [a-zA-Z]: names are also read by Python, without them",
     ),
     (
         r"(?<!^)\(\?[imsU-]+\)|\(\?\w*U",
         "write (?i) at the beginning, or (?i:...) around the part that it is for",
     ),
 )
-"""Patterns that Prometheus accepts and Python, which matches names too, does not, with what to write instead."""
+"""Patterns that Prometheus accepts and Python, which reads them first, does not, with what to write instead."""
 _NOT_IN_PROMETHEUS = (
     (r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", "no look-around and no back-references"),
     (r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", "no atomic groups (?>...) and no possessive a++"),
@@ -148,14 +148,14 @@ def _linear(regex: str) -> SchemaValidator:
         text = found[0]
         if len(text) > 2:  # a class, and the characters in it
             return "[" + re.sub(r"\\.|[\[&~]|--", as_rust, text[1:])
-        if text[0] != "\\":
-            return re.escape(text)
+        if not text[-1].isalnum():  # a character that means more to Rust
+            return re.escape(text.removeprefix("\\"))
         if text in (r"\b", r"\B"):
             return f"(?-u:{text})"
         characters = _ASCII.get(text[1].lower())
         return f"[{'^' * text[1].isupper()}{characters}]" if characters else text
 
-    pattern = re.sub(rf"\\.|{_CHARACTER_CLASS}", as_rust, regex)
+    pattern = re.sub(rf"\\.|{_CHARACTER_CLASS}|\{{(?!\d+(?:,\d*)?\}})", as_rust, regex)
     return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{pattern})$"))
 
 
@@ -178,7 +178,7 @@ def _regex(value: str) -> str:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except SchemaError:
-        raise ValueError("too large to match names with; write a shorter one") from None
+        raise ValueError("too large or too nested to match names with; write a simpler one") from None
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}; write for example bert-.*") from None
     return value
