@@ -151,35 +151,33 @@ def _delivery(options: Options) -> list[Block]:
 def _pages_and_tickets(options: Options) -> Block:
     """Return the route of pages and tickets: both are in one group, since a ticket may become a page.
 
-    A page that follows its ticket waits for the next interval, at which Alertmanager sends only what has changed.
+    A page that follows its ticket waits for the next interval, at which Alertmanager sends only what has changed. The
+    interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
     """
-    return {
-        "receiver": BRIDGE,
-        "matchers": ['severity=~"critical|warning"'],
-        "group_by": _OF_A_MODEL,
-        # The interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
-        **_times(options, "10s", "15s", "4h"),
-        "routes": [{"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
-    }
+    return _by_subject(options, BRIDGE, 'severity=~"critical|warning"', "15s")
 
 
 def _others(options: Options) -> list[Block]:
     """Return the routes of pages and tickets to receivers other than the bridge."""
-    routes = []
-    for name, severity, addresses in (
-        (f"{_PREFIX}page-to", "critical", options.page_to),
-        (f"{_PREFIX}ticket-to", "warning", options.ticket_to),
-    ):
-        route = {
-            "receiver": name,
-            "matchers": [f'severity="{severity}"'],
-            "group_by": _OF_A_MODEL,
-            **_times(options, "10s", "1m", "4h"),
-            "continue": True,
-            "routes": [{"receiver": name, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
-        }
-        routes += [route] if addresses else []
-    return routes
+    return [
+        {**_by_subject(options, f"{_PREFIX}{name}", f'severity="{severity}"', "1m"), "continue": True}
+        for name, severity, addresses in (
+            ("page-to", "critical", options.page_to),
+            ("ticket-to", "warning", options.ticket_to),
+        )
+        if addresses
+    ]
+
+
+def _by_subject(options: Options, receiver: str, matcher: str, interval: str) -> Block:
+    """Return a route whose groups are the alerts of a model, or of a server where they name no model."""
+    return {
+        "receiver": receiver,
+        "matchers": [matcher],
+        "group_by": _OF_A_MODEL,
+        **_times(options, "10s", interval, "4h"),
+        "routes": [{"receiver": receiver, "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
+    }
 
 
 def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:

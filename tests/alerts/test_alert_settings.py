@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts.test_alertmanager_config import meets
 from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, promtool, rule_file
@@ -347,20 +348,8 @@ def test_an_objective_that_cannot_be_measured_is_tuned_for_some_models() -> None
 def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     """Whether some row of the configuration lets the source silence the target."""
 
-    def matches(matchers: list[str], labels: Mapping[str, str]) -> bool:
-        for matcher in matchers:
-            name, operator, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
-            match = (
-                re.fullmatch(value, labels.get(name, ""))
-                if "~" in operator
-                else labels.get(name, "") == value
-            )
-            if bool(match) == operator.startswith("!"):
-                return False
-        return True
-
     return any(
-        matches(row["source_matchers"], source) and matches(row["target_matchers"], target)
+        meets(row["source_matchers"], source) and meets(row["target_matchers"], target)
         for row in alertmanager.config(options)["inhibit_rules"]
     )
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -194,14 +194,14 @@ def burn_alerts() -> Iterator[dict[str, str]]:
             yield {"alertname": name, "severity": "warning", **of_objective}
 
 
-def meets(matchers: tuple[str, ...], labels: dict[str, str]) -> bool:
+def meets(matchers: Iterable[str], labels: Mapping[str, str]) -> bool:
     """Whether labels meet all matchers, as Alertmanager reads them."""
     return all(
         _meets(*re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups(), labels) for matcher in matchers
     )
 
 
-def _meets(name: str, operator: str, value: str, labels: dict[str, str]) -> bool:
+def _meets(name: str, operator: str, value: str, labels: Mapping[str, str]) -> bool:
     actual = labels.get(name, "")
     same = bool(re.fullmatch(value, actual)) if "~" in operator else actual == value
     return same != operator.startswith("!")

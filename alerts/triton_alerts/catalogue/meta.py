@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
+from triton_alerts.broken import EXPORTER_UP as _UP
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series, links, names, signals
 from triton_slo.alert_settings import AlertThreshold
 
-_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 _meta_alert = partial(
     Alert, component="meta", dashboard=links.ON_CALL, owner="observability", labels=("instance",)
 )
