@@ -98,22 +98,34 @@ def watching(tmp_path: Path, prepare: str = "") -> Iterator[Watched]:
         yield Watched(server, repository)
 
 
-def test_memory_is_that_of_the_processes_of_each_model_version(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """One Triton for the tests that read it, then unload a model, and at last kill a process."""
+    with watching(tmp_path_factory.mktemp("processes")) as running:
+        yield running
+
+
+@pytest.fixture
+def triton(started: Watched) -> Watched:
+    """The same Triton, and a reader that has read nothing yet."""
+    return Watched(started.server, started.repository)
+
+
+def test_memory_is_that_of_the_processes_of_each_model_version(triton: Watched) -> None:
     """Several instances and versions, and the same as the operating system reports."""
-    with watching(tmp_path) as triton:
-        assert 200 == infer(triton.server, "echo", "3")
-        shown = triton.read()
-        stubs = {
-            version: triton.stubs(*version)
-            for version in (
-                ModelVersion("echo", "1"),
-                ModelVersion("echo", "3"),
-                ModelVersion("other_1_2", "1"),
-            )
-        }
-        resident = {version: sum(stub.memory_info().rss for stub in its) for version, its in stubs.items()}
-        assert triton.server.process is not None
-        whole = psutil.Process(triton.server.process.pid).memory_info().rss
+    assert 200 == infer(triton.server, "echo", "3")
+    shown = triton.read()
+    stubs = {
+        version: triton.stubs(*version)
+        for version in (
+            ModelVersion("echo", "1"),
+            ModelVersion("echo", "3"),
+            ModelVersion("other_1_2", "1"),
+        )
+    }
+    resident = {version: sum(stub.memory_info().rss for stub in its) for version, its in stubs.items()}
+    assert triton.server.process is not None
+    whole = psutil.Process(triton.server.process.pid).memory_info().rss
 
     assert [2, 2, 1] == [len(its) for its in stubs.values()]
     for version, its in stubs.items():
@@ -131,12 +143,9 @@ def test_memory_is_that_of_the_processes_of_each_model_version(tmp_path: Path) -
     assert 5 * MIB <= shown[_series(processes.SHM_USED, {})]
 
 
-def test_the_page_of_an_exporter_has_them_without_any_option(tmp_path: Path) -> None:
+def test_the_page_of_an_exporter_has_them_without_any_option(triton: Watched) -> None:
     """What a user sees beside a Triton whose processes are visible."""
-    with (
-        watching(tmp_path) as triton,
-        exporting(triton.server.http_url, triton.server.metrics_url) as exporter,
-    ):
+    with exporting(triton.server.http_url, triton.server.metrics_url) as exporter:
         page = exporter.wait(
             lambda page: (
                 page.value(processes.MODEL_PSS, model="other_1_2", version="1")
@@ -148,16 +157,13 @@ def test_the_page_of_an_exporter_has_them_without_any_option(tmp_path: Path) -> 
     assert page.value(processes.SHM_ORPHANED) == 0
 
 
-def test_two_tritons_on_one_host_are_not_mixed_up(tmp_path: Path) -> None:
+def test_two_tritons_on_one_host_are_not_mixed_up(triton: Watched, tmp_path: Path) -> None:
     """Each exporter shows the processes of the Triton that answers it, and of none after that has ended."""
-    repository = Repository(tmp_path / "second" / "models")
+    repository = Repository(tmp_path / "models")
     repository.model("alone")
-    with (
-        watching(tmp_path) as first,
-        live_triton(repository.path, tmp_path / "second") as other,
-    ):
+    with live_triton(repository.path, tmp_path) as other:
         second = Watched(other, repository)
-        of_first, of_second = first.read(), second.read()
+        of_first, of_second = triton.read(), second.read()
         other.kill()
         after = second.read()
 
@@ -171,16 +177,15 @@ def test_two_tritons_on_one_host_are_not_mixed_up(tmp_path: Path) -> None:
     assert {} == after
 
 
-def test_a_triton_elsewhere_has_no_processes_here(tmp_path: Path) -> None:
+def test_a_triton_elsewhere_has_no_processes_here(triton: Watched) -> None:
     """A Triton that runs here is not taken for another one that the exporter watches through a proxy."""
-    with watching(tmp_path) as triton:
-        with answering("") as url:
-            remote = Processes(url)
-            remote.observe_snapshot(Snapshot(1.0, index=()))
-            remote.poll(1.0)
+    with answering("") as url:
+        remote = Processes(url)
+        remote.observe_snapshot(Snapshot(1.0, index=()))
+        remote.poll(1.0)
 
-        assert [] == list(remote.families(1.0))
-        assert triton.read()
+    assert [] == list(remote.families(1.0))
+    assert triton.read()
 
 
 _AS_NOBODY = """
@@ -221,34 +226,16 @@ def test_another_user_sees_resident_memory_and_guesses_nothing(tmp_path: Path) -
     assert 2 * MIB == shown[_series(processes.MODEL_SHM, mine)]
 
 
-def test_a_killed_process_is_counted_and_missing(tmp_path: Path) -> None:
-    """Triton 2.51 does not start it again and leaves a zombie; its region belongs to no process any more."""
-    with watching(tmp_path) as triton:
-        triton.read()
-        triton.read()
-        triton.stubs("echo")[0].send_signal(signal.SIGKILL)
-        triton.read()
-        shown = triton.read()
-        again = triton.read()
-
-    mine = {"model": "echo", "version": "1"}
-    assert 1 == shown[_series(processes.MODEL_PROCESSES, mine)]
-    assert 1 == shown[_series(processes.MODEL_PROCESS_DEATHS, mine)]
-    assert MIB == shown[_series(processes.SHM_ORPHANED, {})]
-    assert 1 == again[_series(processes.MODEL_PROCESS_DEATHS, mine)]
-
-
-def test_an_unloaded_model_has_no_processes_and_no_deaths(tmp_path: Path) -> None:
+def test_an_unloaded_model_has_no_processes_and_no_deaths(triton: Watched) -> None:
     """An end on purpose is no death, and a reload neither."""
-    with watching(tmp_path) as triton:
-        index = (IndexEntry("echo", "1", "READY"), IndexEntry("other_1_2", "1", "READY"))
-        triton.processes.observe_snapshot(Snapshot(1.0, index=index))
-        triton.read()
-        triton.reload("echo")
-        assert 200 == control(triton.server, "unload", "other_1_2")
-        eventually(lambda: not triton.stubs("other_1_2"), "it stays")
-        triton.read()
-        shown = triton.read()
+    index = (IndexEntry("echo", "1", "READY"), IndexEntry("other_1_2", "1", "READY"))
+    triton.processes.observe_snapshot(Snapshot(1.0, index=index))
+    triton.read()
+    triton.reload("echo")
+    assert 200 == control(triton.server, "unload", "other_1_2")
+    eventually(lambda: not triton.stubs("other_1_2"), "it stays")
+    triton.read()
+    shown = triton.read()
 
     unloaded = {"model": "other_1_2", "version": "1"}
     assert 0 == shown[_series(processes.MODEL_PROCESSES, unloaded)]
@@ -257,6 +244,22 @@ def test_an_unloaded_model_has_no_processes_and_no_deaths(tmp_path: Path) -> Non
     deaths = [value for name, value in shown.items() if name.startswith(str(processes.MODEL_PROCESS_DEATHS))]
     assert [0, 0, 0] == deaths
     assert 0 == shown[_series(processes.SHM_ORPHANED, {})]
+
+
+def test_a_killed_process_is_counted_and_missing(triton: Watched) -> None:
+    """Triton 2.51 does not start it again and leaves a zombie; its region belongs to no process any more."""
+    triton.read()
+    triton.read()
+    triton.stubs("echo")[0].send_signal(signal.SIGKILL)
+    triton.read()
+    shown = triton.read()
+    again = triton.read()
+
+    mine = {"model": "echo", "version": "1"}
+    assert 1 == shown[_series(processes.MODEL_PROCESSES, mine)]
+    assert 1 == shown[_series(processes.MODEL_PROCESS_DEATHS, mine)]
+    assert MIB == shown[_series(processes.SHM_ORPHANED, {})]
+    assert 1 == again[_series(processes.MODEL_PROCESS_DEATHS, mine)]
 
 
 _LEAKS = """\
@@ -346,6 +349,6 @@ def test_the_alerts_fire_for_a_model_that_leaks_and_for_a_killed_process(
 
     # Other tests use the same /dev/shm at the same time.
     assert re.match(
-        r"Memory grows by \d+.*MiB at each reload of model other_1_2", leak["annotations"]["summary"]
+        r"Memory grew by \d+.*MiB at each reload of model other_1_2", leak["annotations"]["summary"]
     )
     assert [] == others
