@@ -141,16 +141,22 @@ ERRORS = (
         "10m",
     ),
     reset("GpuEccUncorrected", "takes a reset of the GPU for no error", {_UNCORRECTED: "3x20 0x60"}, "8m"),
-    fires("GpuRowRemapFailed", "fires after a minute", {_REMAP_FAILED: "1x20"}, "1m", Fires(GPU)),
-    boundary("GpuRowRemapFailed", "is quiet before the minute is over", {_REMAP_FAILED: "1x20"}, "45s"),
+    fires(
+        "GpuRowRemapFailed", "fires after a minute", {_REMAP_FAILED: "1x20"}, "1m", Fires(GPU), before="45s"
+    ),
     quiet("GpuRowRemapFailed", "is quiet about a healthy card", {_REMAP_FAILED: "0x20"}, "4m"),
-    fires("GpuRowRemapPending", "fires after five minutes", {_REMAP_PENDING: "1x40"}, "5m", Fires(GPU)),
-    boundary(
-        "GpuRowRemapPending", "is quiet before the five minutes are over", {_REMAP_PENDING: "1x40"}, "4m45s"
+    fires(
+        "GpuRowRemapPending",
+        "fires after five minutes",
+        {_REMAP_PENDING: "1x40"},
+        "5m",
+        Fires(GPU),
+        before="4m45s",
     ),
     quiet("GpuRowRemapPending", "is quiet about a healthy card", {_REMAP_PENDING: "0x40"}, "8m"),
-    fires("GpuNvlinkErrors", "fires when links replay", {_LINK: "0+1x100"}, "8m", Fires(GPU, "32")),
-    boundary("GpuNvlinkErrors", "is quiet before the five minutes are over", {_LINK: "0+1x100"}, "5m"),
+    fires(
+        "GpuNvlinkErrors", "fires when links replay", {_LINK: "0+1x100"}, "8m", Fires(GPU, "32"), before="5m"
+    ),
     quiet(
         "GpuNvlinkErrors",
         "is quiet about flit errors, which links correct",
@@ -158,8 +164,14 @@ ERRORS = (
         "20m",
     ),
     reset("GpuNvlinkErrors", "takes a reset of the GPU for no error", {_LINK: "30x20 0x80"}, "12m"),
-    boundary("GpuPcieReplays", "is quiet before the five minutes are over", {_REPLAYS: "0+10x100"}, "7m"),
-    fires("GpuPcieReplays", "fires at forty a minute", {_REPLAYS: "0+10x100"}, "10m", Fires(GPU, "400")),
+    fires(
+        "GpuPcieReplays",
+        "fires at forty a minute",
+        {_REPLAYS: "0+10x100"},
+        "10m",
+        Fires(GPU, "400"),
+        before="7m",
+    ),
     boundary("GpuPcieReplays", "is quiet at eight a minute", {_REPLAYS: "0+2x100"}, "20m"),
     quiet("GpuPcieReplays", "is quiet without replays", {_REPLAYS: "7x100"}, "20m"),
     reset("GpuPcieReplays", "takes a reset of the GPU for no replay", {_REPLAYS: "500x40 0x60"}, "20m"),
@@ -169,9 +181,7 @@ ERRORS = (
         {_INFO: "1x20 stale", _DCGM: "1x100"},
         "12m",
         Fires(_ID),
-    ),
-    boundary(
-        "GpuLost", "is quiet before the five minutes are over", {_INFO: "1x20 stale", _DCGM: "1x100"}, "10m"
+        before="10m",
     ),
     quiet(
         "GpuLost",
@@ -196,12 +206,6 @@ ERRORS = (
 )
 
 LOAD = (
-    boundary(
-        "GpuThermalThrottling",
-        "is quiet before the ten minutes are over",
-        {_HOT: "1x100", _IDLE: "0x100"},
-        "9m45s",
-    ),
     fires(
         "GpuThermalThrottling",
         "fires when a fifth of the time is lost to heat",
@@ -215,6 +219,7 @@ LOAD = (
         {_HOT: "1x100", _IDLE: "0x100"},
         "11m",
         Fires(GPU, "100%"),
+        before="9m45s",
     ),
     boundary("GpuThermalThrottling", "is quiet at four percent", {_HOT_SECONDS: "0+0.6x100"}, "15m"),
     quiet("GpuThermalThrottling", "is quiet about an idle GPU", {_HOT: "0x100", _IDLE: "1x100"}, "15m"),
@@ -230,6 +235,7 @@ LOAD = (
         {_CAPPED_SECONDS: "0+6x200"},
         "40m",
         Fires(GPU, "40%"),
+        before="30m",
     ),
     fires(
         "GpuPowerThrottling",
@@ -238,9 +244,6 @@ LOAD = (
         "31m",
         Fires(GPU, "100%"),
     ),
-    boundary(
-        "GpuPowerThrottling", "is quiet before the half hour is over", {_CAPPED_SECONDS: "0+6x200"}, "30m"
-    ),
     quiet("GpuPowerThrottling", "is quiet about heat", {_HOT: "1x200"}, "40m"),
     reset(
         "GpuPowerThrottling",
@@ -248,14 +251,13 @@ LOAD = (
         {_CAPPED_SECONDS: "90x40 0x160"},
         "45m",
     ),
-    boundary(
-        "GpuMemoryNearFull",
-        "is quiet before the fifteen minutes are over",
-        {_USED: "98x80", _ALL: "100x80"},
-        "14m45s",
-    ),
     fires(
-        "GpuMemoryNearFull", "fires at 98 percent", {_USED: "98x80", _ALL: "100x80"}, "15m", Fires(GPU, "98%")
+        "GpuMemoryNearFull",
+        "fires at 98 percent",
+        {_USED: "98x80", _ALL: "100x80"},
+        "15m",
+        Fires(GPU, "98%"),
+        before="14m45s",
     ),
     fires(
         "GpuMemoryNearFull",
@@ -284,21 +286,10 @@ LOAD = (
         {_FREE: "19-0.1x150", _ALL: "100x150"},
         "25m",
         Fires(GPU),
-    ),
-    boundary(
-        "GpuMemoryGrowth",
-        "is quiet before the fifteen minutes are over",
-        {_FREE: "19-0.1x150", _ALL: "100x150"},
-        "14m",
+        before="14m",
     ),
     quiet(
         "GpuMemoryGrowth", "is quiet about memory reserved once", {_FREE: "50x4 3x150", _ALL: "100x154"}, "2h"
-    ),
-    boundary(
-        "GpuIdleWhileQueueing",
-        "is quiet before the five minutes are over",
-        {_UTILIZATION: "0x60", _PENDING: "8x60"},
-        "4m45s",
     ),
     fires(
         "GpuIdleWhileQueueing",
@@ -306,6 +297,7 @@ LOAD = (
         {_UTILIZATION: "0x60", _PENDING: "8x60"},
         "6m",
         Fires(only(SERVER, "instance")),
+        before="4m45s",
     ),
     boundary(
         "GpuIdleWhileQueueing",
@@ -326,12 +318,7 @@ DATA = (
         {_NO_SOURCE: "0x20 1x80", _INFO: "1x20 stale"},
         "10m30s",
         Fires(SERVER),
-    ),
-    boundary(
-        "GpuDataMissing",
-        "is quiet before the five minutes are over",
-        {_NO_SOURCE: "0x20 1x80", _INFO: "1x20 stale"},
-        "10m",
+        before="10m",
     ),
     quiet("GpuDataMissing", "is quiet on a server that never had a GPU", {_NO_SOURCE: "1x100"}, "15m"),
     fires(
@@ -340,8 +327,8 @@ DATA = (
         {_AGE: "15+15x100"},
         "10m",
         Fires(GPU, "10m 15s"),
+        before="6m45s",
     ),
-    boundary("GpuDataStale", "is quiet before the five minutes are over", {_AGE: "15+15x100"}, "6m45s"),
     quiet("GpuDataStale", "is quiet at the 30 s of dcgm-exporter", {_AGE: "0 15 30 " * 30}, "15m"),
     fires(
         "GpuModelLabelWrong",
@@ -349,12 +336,7 @@ DATA = (
         {series(gpu.MODEL_LABEL_PROBLEM, _LABEL): "1x80"},
         "15m",
         Fires(_LABEL),
-    ),
-    boundary(
-        "GpuModelLabelWrong",
-        "is quiet before the fifteen minutes are over",
-        {series(gpu.MODEL_LABEL_PROBLEM, _LABEL): "1x80"},
-        "14m45s",
+        before="14m45s",
     ),
     quiet(
         "GpuModelLabelWrong",

@@ -52,8 +52,8 @@ REPLICAS = (
         _replicas(2),
         "5m",
         Fires(only(MODEL, "model"), "50%"),
+        before="4m45s",
     ),
-    boundary("TritonModelReplicasLow", "is quiet before the five minutes are over", _replicas(2), "4m45s"),
     quiet("TritonModelReplicasLow", "is quiet when one of four is not ready", _replicas(3), "15m"),
     quiet("TritonModelReplicasLow", "is quiet where one server is expected", _replicas(1, 1), "15m"),
     quiet("TritonModelReplicasLow", "leaves a model that nobody serves to the page", _replicas(0), "15m"),
@@ -71,8 +71,8 @@ VERSIONS = (
         _BOTH,
         "6m30s",
         Fires({**only(MODEL, "model"), "version": "2"}),
+        before="5m45s",
     ),
-    boundary("TritonModelVersionLost", "is quiet for the first minute", _BOTH, "5m45s"),
     quiet(
         "TritonModelVersionLost",
         "is quiet while another server has the version ready",
@@ -216,12 +216,7 @@ MODELS = (
         {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
         "2m45s",
         Fires(only(MODEL, "model")),
-    ),
-    boundary(
-        "TritonModelDownEverywhere",
-        "is quiet before half a minute is over",
-        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
-        "2m30s",
+        before="2m30s",
     ),
     quiet(
         "TritonModelDownEverywhere",
@@ -315,9 +310,7 @@ MODELS = (
         {_MISSING: "1x60"},
         "5m",
         Fires(MODEL),
-    ),
-    boundary(
-        "TritonExpectedModelMissing", "is quiet before the five minutes are over", {_MISSING: "1x60"}, "4m45s"
+        before="4m45s",
     ),
     quiet(
         "TritonExpectedModelMissing", "is quiet once Triton knows the model", {_MISSING: "1x8 0x60"}, "12m"
@@ -328,9 +321,7 @@ MODELS = (
         {_LOADING: "1x140"},
         "30m",
         Fires(VERSION),
-    ),
-    boundary(
-        "TritonModelStuckLoading", "is quiet before the half hour is over", {_LOADING: "1x140"}, "29m45s"
+        before="29m45s",
     ),
     quiet("TritonModelStuckLoading", "takes retries for no long load", {_LOADING: "1 1 1 0 " * 60}, "50m"),
     fires(
@@ -353,12 +344,7 @@ MODELS = (
         {_UNLOADED: "0x20 1x60", _SUCCESS: "0+10x20 stale", _READY: "1x20 0x60"},
         "7m30s",
         Fires(MODEL),
-    ),
-    boundary(
-        "TritonModelUnloadedInUse",
-        "is quiet before the two minutes are over",
-        {_UNLOADED: "0x20 1x60", _SUCCESS: "0+10x20 stale", _READY: "1x20 0x60"},
-        "7m",
+        before="7m",
     ),
     quiet(
         "TritonModelUnloadedInUse",
@@ -386,19 +372,11 @@ MODELS = (
     fires(
         "TritonModelVersionSkew",
         "fires for both versions when two servers have not agreed for two hours",
-        {
-            _READY: "1x500",
-            series(state.MODEL_READY, MODEL, version="2", **_ELSEWHERE): "1x500",
-        },
+        {_READY: "1x500", series(state.MODEL_READY, MODEL, version="2", **_ELSEWHERE): "1x500"},
         "2h",
         Fires(only(VERSION, "model", "version"), "1"),
         Fires({"model": "ranker", "version": "2"}, "1"),
-    ),
-    boundary(
-        "TritonModelVersionSkew",
-        "is quiet while a rollout is under two hours old",
-        {_READY: "1x500", series(state.MODEL_READY, MODEL, version="2", **_ELSEWHERE): "1x500"},
-        "1h59m",
+        before="1h59m",
     ),
     quiet(
         "TritonModelVersionSkew",
@@ -454,12 +432,7 @@ SERVERS = (
         {_LIVE: "0x100"},
         "20m",
         Fires(only(SERVER, "job")),
-    ),
-    boundary(
-        "TritonAllServersDown",
-        "is quiet about a first start of under twenty minutes",
-        {_LIVE: "0x100"},
-        "19m45s",
+        before="19m45s",
     ),
     fires(
         "TritonAllServersDown",
@@ -481,6 +454,7 @@ SERVERS = (
         {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
         "1m30s",
         Fires(SERVER, "1"),
+        before="1m15s",
     ),
     fires(
         "TritonMostServersDown",
@@ -501,12 +475,6 @@ SERVERS = (
         {_EXPECTED: "1x100", _LIVE: "0x100", _READY: "0x100", **_OTHER},
         "20m",
         Fires(SERVER, "1"),
-    ),
-    boundary(
-        "TritonMostServersDown",
-        "is quiet before half a minute is over",
-        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
-        "1m15s",
     ),
     quiet(
         "TritonMostServersDown",
@@ -539,12 +507,7 @@ SERVERS = (
         {_LIVE: "1x3 0x20", _UP: "1x3 0x20"},
         "2m",
         Fires(SERVER),
-    ),
-    boundary(
-        "TritonServerDown",
-        "is quiet before the minute is over",
-        {_LIVE: "1x3 0x20", _UP: "1x3 0x20"},
-        "1m45s",
+        before="1m45s",
     ),
     quiet("TritonServerDown", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
     quiet(
@@ -571,12 +534,7 @@ SERVERS = (
         {_LIVE: "0x100", _UP: "0x100"},
         "20m",
         Fires(SERVER),
-    ),
-    boundary(
-        "TritonServerNotStarting",
-        "is quiet before the twenty minutes are over",
-        {_LIVE: "0x100", _UP: "0x100"},
-        "19m45s",
+        before="19m45s",
     ),
     quiet(
         "TritonServerNotStarting",
@@ -590,12 +548,7 @@ SERVERS = (
         {_LIVE: "0x20", _UP: "1x20"},
         "2m",
         Fires(SERVER),
-    ),
-    boundary(
-        "TritonServerNotLive",
-        "is quiet before the two minutes are over",
-        {_LIVE: "0x20", _UP: "1x20"},
-        "1m45s",
+        before="1m45s",
     ),
     quiet("TritonServerNotLive", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
     quiet(
@@ -618,12 +571,7 @@ SERVERS = (
         {_LIVE: "1x60", _SERVER_READY: "0x60"},
         "10m",
         Fires(SERVER),
-    ),
-    boundary(
-        "TritonServerNotReady",
-        "is quiet before the ten minutes are over",
-        {_LIVE: "1x60", _SERVER_READY: "0x60"},
-        "9m45s",
+        before="9m45s",
     ),
     quiet(
         "TritonServerNotReady",
@@ -637,12 +585,7 @@ SERVERS = (
         {_LIVE: "1x60", _UP: "0x60"},
         "5m",
         Fires(SERVER),
-    ),
-    boundary(
-        "TritonMetricsUnreachable",
-        "is quiet before the five minutes are over",
-        {_LIVE: "1x60", _UP: "0x60"},
-        "4m45s",
+        before="4m45s",
     ),
     quiet(
         "TritonMetricsUnreachable",
@@ -661,8 +604,14 @@ _SHM, _SHM_USED = series(processes.SHM_SIZE), series(processes.SHM_USED)
 _DEAD = {_INSTANCES: "2x200", _RUNNING: "2x19 1x180", _DEATHS: "0x19 1x180"}
 
 PROCESSES = (
-    fires("TritonModelProcessDied", "fires while a process is missing", _DEAD, "40m", Fires(VERSION)),
-    boundary("TritonModelProcessDied", "is quiet for the first minute", _DEAD, "5m45s"),
+    fires(
+        "TritonModelProcessDied",
+        "fires while a process is missing",
+        _DEAD,
+        "40m",
+        Fires(VERSION),
+        before="5m45s",
+    ),
     fires(
         "TritonModelProcessDied",
         "fires when Triton has started it again",

@@ -46,12 +46,7 @@ DISK = (
         {_COMPACTIONS: "0x4 1x120"},
         "8m",
         Fires(_PROMETHEUS),
-    ),
-    boundary(
-        "PrometheusDiskFailing",
-        "is quiet before the five minutes are over",
-        {_COMPACTIONS: "0x4 1x120"},
-        "6m",
+        before="6m",
     ),
     quiet("PrometheusDiskFailing", "is quiet about failures long ago", {_COMPACTIONS: "7x120"}, "20m"),
     reset("PrometheusDiskFailing", "takes a restart for no failure", {_COMPACTIONS: "7x20 0x100"}, "20m"),
@@ -65,8 +60,8 @@ EXPORTER = (
         {_UP: "1x4 0x30"},
         "4m15s",
         Fires(SERVER),
+        before="4m",
     ),
-    boundary("TritonExporterDown", "is quiet before the three minutes are over", {_UP: "1x4 0x30"}, "4m"),
     quiet("TritonExporterDown", "is quiet while scrapes work", {_UP: "1x30"}, "6m"),
     quiet("TritonExporterDown", "starts over after one scrape that worked", {_UP: "0x11 1 0x10"}, "4m"),
     quiet(
@@ -86,12 +81,7 @@ EXPORTER = (
         },
         "4m15s",
         Fires(only(MODEL, "instance", "model")),
-    ),
-    boundary(
-        "TritonModelExporterDown",
-        "is quiet before the three minutes are over",
-        {_UP: "1x4 0x30", _COPY: "1x8 stale", _UP_ELSEWHERE: "1x34"},
-        "4m",
+        before="4m",
     ),
     quiet(
         "TritonModelExporterDown",
@@ -148,12 +138,7 @@ EXPORTER = (
         {_SUCCESS: "0x60", _LIVE: "1x60"},
         "6m",
         Fires(SERVER, "6m 0s"),
-    ),
-    boundary(
-        "TritonExporterStale",
-        "is quiet before the two minutes are over",
-        {_SUCCESS: "0x60", _LIVE: "1x60"},
-        "4m",
+        before="4m",
     ),
     quiet(
         "TritonExporterStale",
@@ -173,6 +158,7 @@ EXPORTER = (
         {series(own.LOG_READABLE): "0x60"},
         "10m",
         Fires(only(SERVER, "instance")),
+        before="9m45s",
     ),
     fires(
         "TritonExporterInputBroken",
@@ -181,20 +167,11 @@ EXPORTER = (
         "10m",
         Fires(only(SERVER, "instance")),
     ),
-    boundary(
-        "TritonExporterInputBroken",
-        "is quiet before the ten minutes are over",
-        {series(own.LOG_READABLE): "0x60"},
-        "9m45s",
-    ),
     quiet(
         "TritonExporterInputBroken",
         "is quiet while both can be read",
         {series(own.LOG_READABLE): "1x60", series(own.EXPECTED_FILE_VALID): "1x60"},
         "14m",
-    ),
-    boundary(
-        "TritonCardinalityHigh", "is quiet before the half hour is over", {_SAMPLES: "60000x140"}, "29m45s"
     ),
     fires(
         "TritonCardinalityHigh",
@@ -202,6 +179,7 @@ EXPORTER = (
         {_SAMPLES: "60000x140"},
         "30m",
         Fires(only(SERVER, "instance"), "60k"),
+        before="29m45s",
     ),
     boundary("TritonCardinalityHigh", "is quiet at exactly 50,000", {_SAMPLES: "50000x140"}, "33m"),
     quiet(
@@ -219,8 +197,8 @@ PIPELINE = (
         {_RULES: "0+1x60"},
         "10m",
         Fires(_GROUP, "20"),
+        before="5m",
     ),
-    boundary("PrometheusRuleFailures", "is quiet before the five minutes are over", {_RULES: "0+1x60"}, "5m"),
     quiet("PrometheusRuleFailures", "is quiet about old failures", {_RULES: "7x60"}, "12m"),
     reset("PrometheusRuleFailures", "takes a restart for no failure", {_RULES: "7x20 0x40"}, "12m"),
     fires(
@@ -229,12 +207,7 @@ PIPELINE = (
         {_MISSED: "0+1x100"},
         "20m",
         Fires(_GROUP),
-    ),
-    boundary(
-        "PrometheusRuleEvaluationSlow",
-        "is quiet before the fifteen minutes are over",
-        {_MISSED: "0+1x100"},
-        "15m",
+        before="15m",
     ),
     quiet("PrometheusRuleEvaluationSlow", "is quiet about old ones", {_MISSED: "7x100"}, "20m"),
     reset("PrometheusRuleEvaluationSlow", "takes a restart for none", {_MISSED: "7x20 0x80"}, "22m"),
@@ -244,12 +217,7 @@ PIPELINE = (
         {_RELOADED: "0x80"},
         "10m",
         Fires(_PROMETHEUS),
-    ),
-    boundary(
-        "PrometheusConfigReloadFailed",
-        "is quiet before the ten minutes are over",
-        {_RELOADED: "0x80"},
-        "9m45s",
+        before="9m45s",
     ),
     quiet(
         "PrometheusConfigReloadFailed", "is quiet when the last reload worked", {_RELOADED: "0x8 1x80"}, "18m"
@@ -260,12 +228,7 @@ PIPELINE = (
         {_KNOWN: "0x60"},
         "5m",
         Fires(_PROMETHEUS),
-    ),
-    boundary(
-        "PrometheusNotConnectedToAlertmanager",
-        "is quiet before the five minutes are over",
-        {_KNOWN: "0x60"},
-        "4m45s",
+        before="4m45s",
     ),
     quiet("PrometheusNotConnectedToAlertmanager", "is quiet with one", {_KNOWN: "1x60"}, "10m"),
     fires(
@@ -274,12 +237,7 @@ PIPELINE = (
         {_DROPPED: "0+1x60"},
         "10m",
         Fires(_PROMETHEUS, "20"),
-    ),
-    boundary(
-        "PrometheusNotificationsDropped",
-        "is quiet before the five minutes are over",
-        {_DROPPED: "0+1x60"},
-        "5m",
+        before="5m",
     ),
     quiet("PrometheusNotificationsDropped", "is quiet about old ones", {_DROPPED: "7x60"}, "12m"),
     reset("PrometheusNotificationsDropped", "takes a restart for none", {_DROPPED: "7x20 0x40"}, "12m"),
@@ -329,12 +287,7 @@ PIPELINE = (
         {_AM_RELOADED: "0x80"},
         "10m",
         Fires(_ALERTMANAGER),
-    ),
-    boundary(
-        "AlertmanagerConfigReloadFailed",
-        "is quiet before the ten minutes are over",
-        {_AM_RELOADED: "0x80"},
-        "9m45s",
+        before="9m45s",
     ),
     quiet(
         "AlertmanagerConfigReloadFailed",
@@ -348,6 +301,7 @@ PIPELINE = (
         {_AM_FAILED: "0+1x60"},
         "10m",
         Fires(only(_WEBHOOK, "job", "integration")),
+        before="5m",
     ),
     quiet(
         "AlertmanagerNotificationsFailing",
@@ -357,12 +311,6 @@ PIPELINE = (
             series(stack.AM_FAILED, _WEBHOOK, instance="10.0.0.8:9093", reason="serverError"): "0x60",
         },
         "12m",
-    ),
-    boundary(
-        "AlertmanagerNotificationsFailing",
-        "is quiet before the five minutes are over",
-        {_AM_FAILED: "0+1x60"},
-        "5m",
     ),
     quiet("AlertmanagerNotificationsFailing", "is quiet about old failures", {_AM_FAILED: "7x60"}, "12m"),
     reset(
@@ -377,8 +325,8 @@ BRIDGE = (
         {_BRIDGE_UP: "0x60"},
         "2m",
         Fires(_BRIDGE),
+        before="1m45s",
     ),
-    boundary("AlertBridgeDown", "is quiet before the two minutes are over", {_BRIDGE_UP: "0x60"}, "1m45s"),
     quiet("AlertBridgeDown", "is quiet while scrapes work", {_BRIDGE_UP: "1x60"}, "10m"),
     fires(
         "AlertBridgeDeliveryFailing",

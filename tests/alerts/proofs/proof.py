@@ -45,12 +45,20 @@ class Proof:
     series: Mapping[str, str]
     at: str
     fires: tuple[Fires, ...] = field(default=())
+    before: str = ""
+    """An earlier time, at which the fault has not lasted as long as it must: no alert."""
 
 
 def _proof(
-    kind: Kind, alert: str, promise: str, series: Mapping[str, str], at: str, *expected: Fires
+    kind: Kind,
+    alert: str,
+    promise: str,
+    series: Mapping[str, str],
+    at: str,
+    *expected: Fires,
+    before: str = "",
 ) -> Proof:
-    return Proof(kind, alert, promise, series, at, expected)
+    return Proof(kind, alert, promise, series, at, expected, before)
 
 
 fires = partial(_proof, "fires")
@@ -78,7 +86,8 @@ def promtool_file(rule_file: str, proofs: Iterable[Proof], alerts: Iterable[Aler
             by_series.setdefault(tuple(proof.series.items()), []).append(proof)
     tests = [_case(group, by_name) for group in by_series.values()]
     # Half as many evaluations take promtool half as long, where no proof is about a moment between them.
-    seldom = not any(proof.at.endswith(("15s", "45s")) for group in by_series.values() for proof in group)
+    times = [at for group in by_series.values() for proof in group for at in (proof.at, proof.before)]
+    seldom = not any(at.endswith(("15s", "45s")) for at in times)
     evaluation = "30s" if seldom else INTERVAL
     return json.dumps({"rule_files": [rule_file], "evaluation_interval": evaluation, "tests": tests})
 
@@ -90,11 +99,13 @@ def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert]) -> dict[str, Any
         "input_series": [{"series": name, "values": values} for name, values in proofs[0].series.items()],
         "alert_rule_test": [
             {
-                "eval_time": proof.at,
+                "eval_time": at,
                 "alertname": proof.alert,
-                "exp_alerts": [_expected(expected, alerts[proof.alert]) for expected in proof.fires],
+                "exp_alerts": [_expected(expected, alerts[proof.alert]) for expected in firing],
             }
             for proof in proofs
+            for at, firing in ((proof.before, ()), (proof.at, proof.fires))
+            if at
         ],
         "promql_expr_test": [
             _cause(expected, proof.at, lookup)

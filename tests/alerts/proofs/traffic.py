@@ -79,8 +79,8 @@ QUEUES = (
         _STALLED,
         "13m",
         Fires(VERSION, "5"),
+        before="11m30s",
     ),
-    boundary("TritonModelStalled", "is quiet before the two minutes are over", _STALLED, "11m30s"),
     quiet(
         "TritonModelStalled",
         "is quiet about a busy queue that moves",
@@ -100,9 +100,7 @@ QUEUES = (
         {_PENDING: "0+2x100"},
         "8m",
         Fires(VERSION, "64"),
-    ),
-    boundary(
-        "TritonQueueGrowing", "is quiet before the five minutes are over", {_PENDING: "0+2x100"}, "6m15s"
+        before="6m15s",
     ),
     quiet(
         "TritonQueueGrowing", "is quiet about a long queue that does not grow", {_PENDING: "50x100"}, "15m"
@@ -127,13 +125,13 @@ QUEUES = (
         {_PENDING: "0+0.5x120", _SUCCESS: "9000+15x60 0+15x60"},
         "28m",
     ),
-    boundary("TritonQueueDominates", "is quiet before the ten minutes are over", _WAITING, "11m"),
     fires(
         "TritonQueueDominates",
         "fires when requests wait longer than they compute",
         _WAITING,
         "14m",
         Fires(VERSION, "60%"),
+        before="11m",
     ),
     boundary(
         "TritonQueueDominates", "is quiet at exactly one half", _WAITING | {_QUEUE: "0+5000000x100"}, "15m"
@@ -204,12 +202,7 @@ QUEUES = (
         {_failed("REJECTED"): "0+3x100"},
         "7m",
         Fires(VERSION, "60"),
-    ),
-    boundary(
-        "TritonRequestsRejected",
-        "is quiet before the five minutes are over",
-        {_failed("REJECTED"): "0+3x100"},
-        "5m",
+        before="5m",
     ),
     quiet("TritonRequestsRejected", "is quiet about other failures", {_failed("BACKEND"): "0+3x100"}, "12m"),
     reset(
@@ -218,18 +211,13 @@ QUEUES = (
         {_failed("REJECTED"): "90x40 0x60"},
         "15m",
     ),
-    boundary(
-        "TritonClientCancellations",
-        "is quiet before the fifteen minutes are over",
-        {_failed("CANCELED"): "0+30x120", _SUCCESS: "0+90x120"},
-        "14m",
-    ),
     fires(
         "TritonClientCancellations",
         "fires when a quarter is cancelled",
         {_failed("CANCELED"): "0+30x120", _SUCCESS: "0+90x120"},
         "17m",
         Fires(VERSION, "1200"),
+        before="14m",
     ),
     boundary(
         "TritonClientCancellations",
@@ -255,25 +243,20 @@ QUEUES = (
         _VANISHED,
         "2h22m",
         Fires(only(MODEL, "model")),
+        before="2h18m",
     ),
-    boundary("TritonTrafficVanished", "is quiet before the ten minutes are over", _VANISHED, "2h18m"),
     quiet("TritonTrafficVanished", "is quiet while requests come", {_SUCCESS: "0+60x60"}, "15m"),
     reset("TritonTrafficVanished", "takes a restart for no end", {_SUCCESS: "0+60x60 0+60x60"}, "30m"),
 )
 
 LIMITS = (
-    boundary(
-        "TritonQueueNearFull",
-        "is quiet before the five minutes are over",
-        {_PENDING: "90x60", _LIMIT: "100x60"},
-        "4m45s",
-    ),
     fires(
         "TritonQueueNearFull",
         "fires at nine tenths of the limit",
         {_PENDING: "90x60", _LIMIT: "100x60"},
         "5m",
         Fires(_IDENTITY, "90%"),
+        before="4m45s",
     ),
     boundary(
         "TritonQueueNearFull", "is quiet at exactly four fifths", {_PENDING: "80x60", _LIMIT: "100x60"}, "10m"
@@ -285,8 +268,8 @@ LIMITS = (
         {_REFUSED: "0+3x60"},
         "3m",
         Fires(VERSION, "36"),
+        before="2m",
     ),
-    boundary("TritonQueueFull", "is quiet before the two minutes are over", {_REFUSED: "0+3x60"}, "2m"),
     quiet("TritonQueueFull", "is quiet about old refusals", {_REFUSED: "9x60"}, "10m"),
     reset("TritonQueueFull", "takes a restart for no refusal", {_REFUSED: "9x20 0x40"}, "12m"),
     fires(
@@ -295,12 +278,7 @@ LIMITS = (
         {_BUSY: "0+28.5x100", _INSTANCES: "2x100"},
         "22m",
         Fires(_IDENTITY, "95%"),
-    ),
-    boundary(
-        "TritonInstancesSaturated",
-        "is quiet before the fifteen minutes are over",
-        {_BUSY: "0+28.5x100", _INSTANCES: "2x100"},
-        "15m",
+        before="15m",
     ),
     quiet(
         "TritonInstancesSaturated", "is quiet at half load", {_BUSY: "0+15x100", _INSTANCES: "2x100"}, "22m"
@@ -317,8 +295,8 @@ LIMITS = (
         _LOW,
         "1h5m",
         Fires(_OBJECTIVE, "1.10"),
+        before="59m",
     ),
-    boundary("TritonModelHeadroomLow", "is quiet before the hour is over", _LOW, "59m"),
     boundary("TritonModelHeadroomLow", "is quiet at the threshold", {_headroom("least"): "1.2x300"}, "1h5m"),
     quiet(
         "TritonModelHeadroomLow",
@@ -378,16 +356,7 @@ QUALITY = (
         },
         "7m",
         Fires({"instance": SERVER["instance"], "model": "pipeline", "step": "ranker"}),
-    ),
-    boundary(
-        "TritonEnsembleStepFailing",
-        "is quiet before the five minutes are over",
-        {
-            _STEP: "1x60",
-            _failed("BACKEND"): "0+3x60",
-            series(triton.REQUEST_FAILURE, _PIPELINE, reason="OTHER"): "0+6x60",
-        },
-        "5m",
+        before="5m",
     ),
     quiet(
         "TritonEnsembleStepFailing",
@@ -417,8 +386,8 @@ QUALITY = (
         _SLOW_CANARY,
         "20m",
         Fires(_VERSION_2, "20ms"),
+        before="15m",
     ),
-    boundary("TritonCanarySlower", "is quiet before the fifteen minutes are over", _SLOW_CANARY, "15m"),
     quiet(
         "TritonCanarySlower",
         "is quiet about a fifth more",
@@ -448,8 +417,8 @@ QUALITY = (
         _BAD_CANARY,
         "10m",
         Fires(_VERSION_2, "10%"),
+        before="5m",
     ),
-    boundary("TritonCanaryFailing", "is quiet before the five minutes are over", _BAD_CANARY, "5m"),
     quiet(
         "TritonCanaryFailing",
         "is quiet when both versions fail alike",
@@ -468,8 +437,8 @@ QUALITY = (
         _THRASHING,
         "50m",
         Fires(only(SERVER, "instance"), "1%"),
+        before="30m",
     ),
-    boundary("TritonCacheThrashing", "is quiet before the half hour is over", _THRASHING, "30m"),
     quiet(
         "TritonCacheThrashing",
         "is quiet about a full cache that hits",
@@ -488,12 +457,7 @@ QUALITY = (
         {_OBSERVED: "0+15x100", _SUCCESS: "0x100"},
         "12m",
         Fires(VERSION),
-    ),
-    boundary(
-        "TritonCountersOff",
-        "is quiet before the ten minutes are over",
-        {_OBSERVED: "0+15x100", _SUCCESS: "0x100"},
-        "10m",
+        before="10m",
     ),
     quiet(
         "TritonCountersOff", "is quiet while both move", {_OBSERVED: "0+15x100", _SUCCESS: "0+15x100"}, "15m"
@@ -510,18 +474,13 @@ QUALITY = (
         {_OBSERVED: " ".join(f"{load}x7" for load in range(12)), _SUCCESS: " ".join(["1x1 stale _x5"] * 12)},
         "20m",
     ),
-    boundary(
-        "TritonPinnedMemoryExhausted",
-        "is quiet before the fifteen minutes are over",
-        {_POOL_USED: "97x100", _POOL_ALL: "100x100"},
-        "14m45s",
-    ),
     fires(
         "TritonPinnedMemoryExhausted",
         "fires at 97 percent",
         {_POOL_USED: "97x100", _POOL_ALL: "100x100"},
         "15m",
         Fires(SERVER, "97%"),
+        before="14m45s",
     ),
     boundary(
         "TritonPinnedMemoryExhausted",

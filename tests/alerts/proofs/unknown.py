@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
+from alerts.proofs.proof import Fires, fires, quiet, reset
 from alerts.proofs.proof_series import MODEL, only, series
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -21,8 +21,8 @@ PROOFS = (
         {_EXPECTED: _GONE} | _BESIDE,
         "26m",
         Fires(only(MODEL, "model")),
+        before="19m",
     ),
-    boundary(names.UNKNOWN_ALERT, "is quiet for the ten minutes", {_EXPECTED: _GONE} | _BESIDE, "19m"),
     quiet(
         names.UNKNOWN_ALERT,
         "is quiet while another server reports the model",
