@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 
 from support.kubernetes.kustomize import built, kustomized
 from support.kubernetes.schemas import is_core, operators, validate
+from support.promtool import evaluated
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo.bridge_series import BRIDGE_JOB
@@ -160,6 +160,7 @@ def test_the_example_shares_its_processes_with_the_component_for_it() -> None:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(components))
     (deployment,) = [document for document in _rendered(folder.name) if document["kind"] == "Deployment"]
     pod = deployment["spec"]["template"]["spec"]
+    assert ["triton", "tritonwatch-exporter"] == sorted(container["name"] for container in pod["containers"])
     mounts = [
         next(mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm")
         for container in pod["containers"]
@@ -167,14 +168,6 @@ def test_the_example_shares_its_processes_with_the_component_for_it() -> None:
 
     assert pod["shareProcessNamespace"]
     assert ["shm", "shm"] == mounts
-
-
-def test_the_example_gets_one_sidecar() -> None:
-    """The component adds the exporter beside Triton."""
-    (deployment,) = [document for document in _rendered("example") if document["kind"] == "Deployment"]
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-
-    assert ["triton", "tritonwatch-exporter"] == sorted(container["name"] for container in containers)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS[:3])
@@ -298,48 +291,27 @@ def _autoscaling() -> tuple[str, str]:
 
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 @pytest.mark.parametrize(
-    ("pods", "over_all", "by_pod"),
+    ("pods", "over_all"),
     [
-        pytest.param({"busy": 3, "idle": 0}, [("{}", 0.3)], [("busy", 0.3), ("idle", 0)], id="one busy"),
-        pytest.param({"busy": 0, "idle": 0}, [("{}", 0)], [("busy", 0), ("idle", 0)], id="all idle"),
-        pytest.param({}, [], [], id="no data"),
+        pytest.param({"busy": 0.3, "idle": 0}, [0.3], id="one busy"),
+        pytest.param({"busy": 0, "idle": 0}, [0], id="all idle"),
+        pytest.param({}, [], id="no data"),
     ],
 )
 def test_the_autoscalers_see_the_queue(
-    promtool: Path,
-    pods: dict[str, float],
-    over_all: list[tuple[str, float]],
-    by_pod: list[tuple[str, float]],
-    tmp_path: Path,
+    promtool: Path, pods: dict[str, float], over_all: list[float], tmp_path: Path
 ) -> None:
     """10 requests a second that wait 0.3 s are 0.3; no traffic is 0; without data there is no result."""
-    keda, adapter = _autoscaling()
-    series = []
+    series = {}
     for pod, waited in pods.items():
         labels = f'{{namespace="triton",pod="{pod}"}}'
-        many = 10 if waited else 0
-        series += [
-            {"series": f"triton_model_queue_duration_seconds_sum{labels}", "values": f"0+{waited * 15}x40"},
-            {"series": f"triton_model_queue_duration_seconds_count{labels}", "values": f"0+{many * 15}x40"},
-        ]
-    asked = [
-        {"expr": keda, "eval_time": "9m", "exp_samples": [{"labels": k, "value": v} for k, v in over_all]},
-        {
-            "expr": adapter,
-            "eval_time": "9m",
-            "exp_samples": [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in by_pod],
-        },
-    ]
-    proof = {"interval": "15s", "input_series": series, "promql_expr_test": asked}
-    (tmp_path / "none.yml").write_text("groups: []\n")
-    (tmp_path / "proof.yml").write_text(yaml.safe_dump({"rule_files": ["none.yml"], "tests": [proof]}))
-    done = subprocess.run(
-        [promtool, "test", "rules", tmp_path / "proof.yml"],
-        capture_output=True,
-        text=True,
-    )
+        series[f"triton_model_queue_duration_seconds_sum{labels}"] = f"0+{waited * 150}x40"
+        series[f"triton_model_queue_duration_seconds_count{labels}"] = f"0+{150 if waited else 0}x40"
+    asked = [(query, 540.0) for query in _autoscaling()]
+    whole, each = evaluated(promtool, tmp_path, "groups: []", series, asked, interval=15, evaluation=60)
 
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert [({}, pytest.approx(value)) for value in over_all] == whole
+    assert pytest.approx(pods) == {labels["pod"]: value for labels, value in each}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -5,7 +5,6 @@ A scenario is a list of stretches (minutes, requests a minute, error ratio). Tim
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import yaml
 
 from slo.slo_shapes import pyrra, sloth
-from support.promtool import NEVER, PAUSED, alerting_groups, at_own_interval, pausable, promtool, rule_file
+from support.promtool import PAUSED, alerting_groups, at_own_interval, evaluated, pausable, rule_file
 from support.tools import promtools
 from triton_alerts.generate import artifacts as alert_artifacts
 from triton_exporter.catalogue import state, triton
@@ -356,23 +355,21 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group, by="model") for name, group in rules.items()}
     played = list(enumerate(scenarios))
-    test = {
-        "interval": f"{STEP}s",
-        "input_series": [
-            {"series": name, "values": values} for scenario in played for name, values in _series(*scenario)
-        ],
-        "promql_expr_test": [
-            {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER}
-            for scenario in played
-            for expr, at in _questions(*scenario, budget)
-        ],
-    }
+    series = {name: values for scenario in played for name, values in _series(*scenario)}
+    asked = [question for scenario in played for question in _questions(*scenario, budget)]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(rule_file(rules))
-        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": [test]}
-        Path(folder, "test.json").write_text(json.dumps(document))
-        done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"), timeout=3000)
-    return _outcomes(done.stdout + done.stderr, scenarios)
+        place, text = Path(folder), rule_file(rules)
+        tool, times = promtools()[-1], {"interval": STEP, "evaluation": every, "timeout": 3000}
+        answers = iter(evaluated(tool, place, text, series, asked, **times))
+    outcomes = []
+    for scenario in scenarios:
+        grid = [
+            {labels.get("severity", "") for labels, _ in next(answers)}
+            for _ in range(int(scenario.minutes) + 1)
+        ]
+        pages, tickets = (tuple(_episodes(grid, severity)) for severity in ("critical", "warning"))
+        outcomes.append(Outcome(pages, tickets, next((value for _, value in next(answers)), None)))
+    return outcomes
 
 
 def _unknown_rules() -> dict[str, list[dict[str, Any]]]:
@@ -413,29 +410,12 @@ def _paused(scenario: Scenario) -> str:
     return " ".join(str(int(any(start <= at < end for start, end in scenario.paused))) for at in minutes)
 
 
-def _outcomes(printed: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
-    if "err:" in printed:
-        raise RuntimeError(printed[:2000])
-    answers = iter(re.findall(r"^ *got: *(.*)$", printed, re.M))
-    outcomes = []
-    for scenario in scenarios:
-        grid = [next(answers) for _ in range(int(scenario.minutes) + 1)]
-        value = re.search(r"} (\S+)$", next(answers))
-        pages, tickets = (
-            tuple(_episodes(grid, f'severity="{severity}"')) for severity in ("critical", "warning")
-        )
-        outcomes.append(Outcome(pages, tickets, None if value is None else float(value[1])))
-    if next(answers, None) is not None:
-        raise RuntimeError("promtool gave more answers than were asked for")
-    return outcomes
-
-
-def _episodes(grid: Sequence[str], what: str) -> Iterator[tuple[float, float]]:
-    """First and last minute of each stretch of minutes in which something fires."""
+def _episodes(grid: Sequence[set[str]], severity: str) -> Iterator[tuple[float, float]]:
+    """First and last minute of each stretch of minutes in which an alert of this severity fires."""
     began: int | None = None
-    for minute, answer in enumerate((*grid, "")):
-        if what in answer and began is None:
+    for minute, firing in enumerate((*grid, set())):
+        if severity in firing and began is None:
             began = minute
-        elif what not in answer and began is not None:
+        elif severity not in firing and began is not None:
             yield began, minute - 1
             began = None

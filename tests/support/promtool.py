@@ -37,6 +37,7 @@ def evaluated(
     *,
     interval: float,
     evaluation: float,
+    timeout: float = 580,
 ) -> list[Answer]:
     """Return the value of each expression at its time; all times in seconds."""
     test = {
@@ -49,7 +50,7 @@ def evaluated(
     (folder / "rules.yml").write_text(rules)
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{evaluation:g}s", "tests": [test]}
     (folder / "test.json").write_text(json.dumps(document))
-    done = promtool(tool, "test", "rules", folder / "test.json")
+    done = promtool(tool, "test", "rules", folder / "test.json", timeout=timeout)
     printed = done.stdout + done.stderr
     answers = re.findall(r"got: *(.*)$", printed, re.M)
     assert len(asked) == len(answers), printed[:2000]

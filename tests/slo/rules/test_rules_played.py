@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import NEVER, alerting_groups, at_own_interval, evaluated, promtool, rule_file
+from support.promtool import alerting_groups, at_own_interval, evaluated, promtool, rule_file
 from support.tools import newest, promtools, shared_out
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -32,6 +31,9 @@ STEP = 30
 MINUTE = 2
 """Steps of a minute."""
 Traffic = Sequence[tuple[int, int] | None]
+
+
+FIRING = 'ALERTS{alertstate="firing"}'
 
 
 @dataclass
@@ -49,6 +51,10 @@ class World:
         ]
         self.series[f"{metric}{{{inside}}}"] = shown
         self.steps = max(self.steps, len(values))
+
+    def written(self) -> dict[str, str]:
+        """Return the values of each series as promtool reads them."""
+        return {name: " ".join(values) for name, values in self.series.items()}
 
 
 def counted(traffic: Traffic, every: int = 0, start: int = 0) -> list[tuple[int, int] | None]:
@@ -214,50 +220,22 @@ def play(
     for artifact in artifacts(objectives, Options()):
         for group in alerting_groups(artifact.text, names.COUNTER):
             # Readiness is evaluated every 30 s anyhow.
-            slow = group if group.get("interval") == "4m" else {**group}
-            slow = {key: value for key, value in slow.items() if key != "interval" or value == "4m"}
+            slow = {key: value for key, value in group.items() if key != "interval" or value == "4m"}
             rules[group["name"]] = at_own_interval(slow, STEP)
-    minutes = range(world.steps // MINUTE)
-    test = {
-        "interval": f"{STEP}s",
-        "input_series": [
-            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
-        ],
-        "promql_expr_test": [
-            *(
-                {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": NEVER}
-                for minute in minutes
-            ),
-            *(
-                {"expr": query, "eval_time": f"{(world.steps - 1) * STEP}s", "exp_samples": NEVER}
-                for query in asked
-            ),
-        ],
-    }
-    (folder / "rules.yml").write_text(rule_file(rules))
-    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}
-    (folder / "test.json").write_text(json.dumps(document))
-    done = promtool(tool, "test", "rules", folder / "test.json")
-    printed = done.stdout + done.stderr
-    answers = re.findall(r"^ *got: *(.*)$", printed, re.M)
-    assert len(answers) == len(minutes) + len(asked), printed[:3000]
+    minutes, end = range(world.steps // MINUTE), (world.steps - 1.0) * STEP
+    questions = [(FIRING, 60.0 * minute) for minute in minutes] + [(query, end) for query in asked]
+    answers = evaluated(
+        tool, folder, rule_file(rules), world.written(), questions, interval=STEP, evaluation=STEP
+    )
     firing: dict[tuple[str, str, str], list[int]] = {}
     for minute, answer in zip(minutes, answers, strict=False):
-        for labels in map(_labels, re.findall(r"{([^}]*)}", answer)):
+        for labels, _ in answer:
             tier = labels.get("tier") or labels["alertname"]
             firing.setdefault((labels.get("slo", ""), tier, labels.get("model", "")), []).append(minute)
     values = [
-        {
-            _labels(inside).get("model", ""): float(value)
-            for inside, value in re.findall(r"{([^}]*)} ([^\s,]+)", text)
-        }
-        for text in answers[len(minutes) :]
+        {labels.get("model", ""): value for labels, value in answer} for answer in answers[len(minutes) :]
     ]
     return Played(firing, values)
-
-
-def _labels(text: str) -> dict[str, str]:
-    return dict(re.findall(r'(\w+)="([^"]*)"', text))
 
 
 def incident(before: int, length: int, after: int, share: float, rate: int = 100) -> list[tuple[int, int]]:
@@ -575,25 +553,17 @@ def test_tickets_about_the_budget_come_where_no_burn_alert_would(tmp_path: Path)
         for rule in group["rules"]
         if rule.get("alert") in names.BUDGET_ALERTS
     ]
-    (tmp_path / "rules.yml").write_text(rule_file({"budget": alerts}))
-    test = {
-        "interval": "1h",
-        "input_series": [
-            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
-        ],
-        "promql_expr_test": [
-            {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{at}h", "exp_samples": NEVER}
-            for at in range(length)
-        ],
-    }
-    (tmp_path / "t.json").write_text(
-        json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": "1h", "tests": [test]})
+    asked = [(FIRING, 3600.0 * at) for at in range(length)]
+    answers = evaluated(
+        promtools()[-1],
+        tmp_path,
+        rule_file({"b": alerts}),
+        world.written(),
+        asked,
+        interval=3600,
+        evaluation=3600,
     )
-    done = promtool(promtools()[-1], "test", "rules", tmp_path / "t.json")
-    fired = {
-        (_labels(inside)["alertname"], _labels(inside)["model"])
-        for inside in re.findall(r"{([^}]*alertname[^}]*)}", done.stdout + done.stderr)
-    }
+    fired = {(labels["alertname"], labels["model"]) for answer in answers for labels, _ in answer}
     assert {(names.NEARLY_SPENT_ALERT, "leak"), (names.SPENT_ALERT, "spent")} <= fired
     assert not {model for _, model in fired} & {"half left", "ended"}
     assert (names.SPENT_ALERT, "few failures") not in fired
@@ -614,9 +584,7 @@ def test_an_alert_says_what_share_failed_of_the_limits_of_its_model_without_a_qu
     alert = {"eval_time": "59m", "alertname": "TritonLatencyBudgetBurn", "exp_alerts": []}
     test = {
         "interval": f"{STEP}s",
-        "input_series": [
-            {"series": name, "values": " ".join(values)} for name, values in world.series.items()
-        ],
+        "input_series": [{"series": name, "values": values} for name, values in world.written().items()],
         "alert_rule_test": [alert],
     }
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}
