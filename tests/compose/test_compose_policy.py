@@ -284,7 +284,7 @@ def test_a_flag_whose_variable_is_not_set_counts_as_not_given(tmp_path: Path) ->
     out = str(tmp_path / "out")
     arguments = [
         "--objectives",
-        str(ROOT / "slo" / "objectives"),
+        str(ROOT / "slo/objectives"),
         f"--out={out}",
         "--webhook-url=",
         "--selector=",

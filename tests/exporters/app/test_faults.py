@@ -9,14 +9,15 @@ import threading
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporters.faults import Answer, body, drip, faulty, flood, hang, raw
-from support.exporter import ScrapedPage, exporting
+from exporters.faults import Answer, FaultyServer, body, drip, faulty, flood, hang, raw
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.parse import Exposition, Parser
@@ -28,6 +29,18 @@ _GOOD = (
 _OK = b"HTTP/1.1 200 OK\r\n"
 _INDEX = '[{"name":"a","version":"1","state":"READY"}]'
 _LONG_LINE = b"x" * 100_000
+
+
+@contextmanager
+def watched(
+    answers: Mapping[str, Answer], expected: Mapping[str, tuple[str, ...]] | None = None, **settings: object
+) -> Iterator[tuple[FaultyServer, RunningExporter]]:
+    """Run a server with these answers, and an exporter beside it, until the block ends."""
+    with (
+        faulty(answers) as target,
+        exporting(target.url, f"{target.url}/metrics", expected, **settings) as running,
+    ):
+        yield target, running
 
 
 @pytest.mark.parametrize(
@@ -55,10 +68,7 @@ _LONG_LINE = b"x" * 100_000
 )
 def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:
     """For any response instead of metrics, the page comes in time, with up 0 and the class of the failure."""
-    with (
-        faulty({"/metrics": answer}) as target,
-        exporting(target.url, f"{target.url}/metrics", timeout=0.5, max_body_bytes=1_000_000) as running,
-    ):
+    with watched({"/metrics": answer}, timeout=0.5, max_body_bytes=1_000_000) as (_, running):
         page = running.scrape(timeout_seconds=2)
         if reason:
             running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason))
@@ -69,10 +79,10 @@ def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, 
 
 def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
     """50 MB of zeros packed into 50 kB cost no more memory than the limit allows."""
-    with (
-        faulty({"/metrics": body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip")}) as target,
-        exporting(target.url, f"{target.url}/metrics", max_body_bytes=1_000_000) as running,
-    ):
+    with watched(
+        {"/metrics": body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip")},
+        max_body_bytes=1_000_000,
+    ) as (_, running):
         tracemalloc.start()
         try:
             for _ in range(3):
@@ -82,19 +92,6 @@ def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
             tracemalloc.stop()
 
     assert peak < 10_000_000
-
-
-def test_a_compressed_page_without_its_end_counts_as_broken_off() -> None:
-    """What came before is read; the check sum at the end of gzip is how a client knows that it has all."""
-    with (
-        faulty({"/metrics": body(gzip.compress(_GOOD)[:-8], Content_Encoding="gzip")}) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
-        page = running.scrape()
-        running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="bad_response"))
-
-    assert 0 == page.value(state.UP)
-    assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
 
 
 @pytest.mark.parametrize(
@@ -113,10 +110,7 @@ def test_a_compressed_page_without_its_end_counts_as_broken_off() -> None:
 )
 def test_good_lines_are_read_and_bad_ones_counted(bad: bytes, kind: str) -> None:
     """A bad line costs itself only, and is counted by kind."""
-    with (
-        faulty({"/metrics": body(_GOOD + bad)}) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched({"/metrics": body(_GOOD + bad)}) as (_, running):
         page = running.scrape()
 
     assert 1 == page.value(state.UP)
@@ -124,38 +118,47 @@ def test_good_lines_are_read_and_bad_ones_counted(bad: bytes, kind: str) -> None
     assert (page.value(own.BAD_LINES, kind=kind) or 0) >= 1
 
 
-def test_the_whole_lines_of_a_truncated_body_are_read() -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            raw(_OK + b"Content-Length: 5000\r\n\r\n" + _GOOD + b'nv_inference_count{model="b",ver'),
+            id="cut short",
+        ),
+        # The check sum at the end of gzip is how a client knows that it has all.
+        pytest.param(body(gzip.compress(_GOOD)[:-8], Content_Encoding="gzip"), id="gzip without its end"),
+    ],
+)
+def test_the_whole_lines_of_a_truncated_body_are_read(answer: Answer) -> None:
     """Half an answer is not an answer (up 0), but what came of it is true."""
-    promised = b"Content-Length: 5000\r\n\r\n"
-    with (
-        faulty({"/metrics": raw(_OK + promised + _GOOD + b'nv_inference_count{model="b",ver')}) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched({"/metrics": answer}) as (_, running):
         page = running.scrape()
+        running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="bad_response"))
 
     assert 0 == page.value(state.UP)
     assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
 
 
-def test_a_body_that_never_ends_keeps_what_came_in_time() -> None:
-    """The deadline is total: a byte every 20 ms, for ten minutes, does not keep a scrape waiting."""
-    with (
-        faulty({"/metrics": drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 9999, 0.02)}) as target,
-        exporting(target.url, f"{target.url}/metrics", timeout=0.4) as running,
-    ):
-        page = running.scrape(timeout_seconds=1)
-
-    assert 0 == page.value(state.UP)
+@pytest.mark.parametrize(
+    ("answer", "timeout"),
+    [
+        # A byte every 20 ms, for ten minutes.
+        (drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 9999, 0.02), 0.4),
+        (hang, 60.0),
+    ],
+    ids=["never ends", "hangs beyond the limit of Prometheus"],
+)
+def test_no_answer_keeps_a_scrape_waiting(answer: Answer, timeout: float) -> None:
+    """The deadline is total, and no later than that of Prometheus."""
+    with watched({"/metrics": answer}, timeout=timeout) as (_, running):
+        assert 0 == running.scrape(timeout_seconds=1).value(state.UP)
 
 
 def test_hostile_label_values_come_through_unchanged() -> None:
     """Quotes, line ends, braces and NaN of a custom metric reach Prometheus as Triton wrote them."""
     hostile = b'my_metric{text="quote \\" brace } newline \\n back \\\\ hash # ",version="1"} NaN\n'
     content = b"# TYPE my_metric gauge\n" + hostile
-    with (
-        faulty({"/metrics": body(b"nv_energy_consumption 1\n" + content)}) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched({"/metrics": body(b"nv_energy_consumption 1\n" + content)}) as (_, running):
         text = running.get().content
 
     assert b"\n" + content in text
@@ -181,10 +184,7 @@ def test_hostile_label_values_come_through_unchanged() -> None:
 def test_a_hostile_index_is_counted_and_changes_nothing_else(answer: Answer) -> None:
     """An answer that is not an index leaves the page whole."""
     answers = {"/metrics": body(_GOOD), "/v2/repository/index": answer, "/v2/models/stats": body(b"[]")}
-    with (
-        faulty(answers) as target,
-        exporting(target.url, f"{target.url}/metrics", {"a": ()}) as running,
-    ):
+    with watched(answers, {"a": ()}) as (_, running):
         page = running.wait(lambda page: page.value(state.SERVER_LIVE))
 
     assert 1 == page.value(state.UP)
@@ -195,10 +195,7 @@ def test_a_hostile_model_name_is_escaped_everywhere() -> None:
     """A name with quotes and line ends stays one label value, and is in no path."""
     index = b'[{"name":"a\\"b\\n../x?y#z","version":"1","state":"READY"}]'
     answers = {"/v2/repository/index": body(index), "/metrics": body(b"")}
-    with (
-        faulty(answers) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched(answers) as (target, running):
         name = 'a"b\n../x?y#z'
         page = running.wait(lambda page: page.value(state.MODEL_READY, model=name, version="1"))
         paths = {path for _, path, _ in target.requests}
@@ -220,10 +217,7 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
 
     monkeypatch.setattr("triton_exporter.triton.poll.model_path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
-    with (
-        faulty(answers) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched(answers) as (_, running):
 
         def shown(name: str) -> Callable[[ScrapedPage], object]:
             return lambda page: page.value(state.MODEL_STATE, model="a", version="1", state=name)
@@ -249,10 +243,11 @@ def test_a_reading_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parser, "parse", counted)
     monkeypatch.setattr(scrape, "PATIENCE_SECONDS", 60.0)
     bodies = (b"%s# TYPE nv_n gauge\nnv_n %d\n" % (_GOOD, number) for number in itertools.count())
-    with (
-        faulty({"/metrics": lambda connection, stop: body(next(bodies))(connection, stop)}) as target,
-        exporting(target.url, f"{target.url}/metrics", gpu="triton", sampling_interval=0.05) as running,
-    ):
+    with watched(
+        {"/metrics": lambda connection, stop: body(next(bodies))(connection, stop)},
+        gpu="triton",
+        sampling_interval=0.05,
+    ) as (_, running):
         for _ in range(5):
             assert (running.scrape().value("nv_n") or 0) >= 0
             time.sleep(0.1)
@@ -264,10 +259,7 @@ def test_a_reading_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_concurrent_scrapes_share_one_fetch() -> None:
     """Twenty scrapes at once ask Triton about once, and each gets the page."""
     slow = drip(_OK + b"Connection: close\r\n\r\n" + _GOOD[:1], 0.005)
-    with (
-        faulty({"/metrics": slow}) as target,
-        exporting(target.url, f"{target.url}/metrics", sampling_interval=60.0) as running,
-    ):
+    with watched({"/metrics": slow}, sampling_interval=60.0) as (target, running):
         running.scrape()
         before = len([path for _, path, _ in target.requests if path == "/metrics"])
         statuses: list[int] = []
@@ -284,17 +276,6 @@ def test_concurrent_scrapes_share_one_fetch() -> None:
     assert 1 <= fetches <= 4
 
 
-def test_prometheus_time_limit_is_honoured() -> None:
-    """A scrape with a timeout of one second is answered, though Triton hangs and its own limit is a minute."""
-    with (
-        faulty({"/metrics": hang}) as target,
-        exporting(target.url, f"{target.url}/metrics", timeout=60) as running,
-    ):
-        page = running.scrape(timeout_seconds=1)
-
-        assert 0 == page.value(state.UP)
-
-
 def test_no_request_of_the_exporter_can_change_triton() -> None:
     """For any answers of Triton, the exporter only sends GET, and POST for the index."""
     stats = b'{"model_stats":[{"name":"a","version":"1"}]}'
@@ -303,10 +284,7 @@ def test_no_request_of_the_exporter_can_change_triton() -> None:
         "/v2/repository/index": body(_INDEX.encode()),
         "/v2/models/stats": body(stats),
     }
-    with (
-        faulty(answers) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched(answers) as (target, running):
         running.wait(lambda page: page.value(state.MODEL_READY, model="a", version="1"))
         time.sleep(0.3)
         asked = {(method, path) for method, path, _ in target.requests}
@@ -318,11 +296,9 @@ def test_no_request_of_the_exporter_can_change_triton() -> None:
 
 def test_headers_for_restricted_endpoints_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Every request carries them; no page and no log line does."""
-    with (
-        faulty({"/metrics": body(_GOOD, "500 No")}) as target,
-        exporting(
-            target.url, f"{target.url}/metrics", triton_headers_file={"admin-key": "s3cret"}
-        ) as running,
+    with watched({"/metrics": body(_GOOD, "500 No")}, triton_headers_file={"admin-key": "s3cret"}) as (
+        target,
+        running,
     ):
         running.wait(lambda page: page.value(state.SERVER_LIVE))
         pages = [running.get(path).text for path in ("/", "/metrics", "/state")]
@@ -335,10 +311,7 @@ def test_headers_for_restricted_endpoints_are_sent_and_never_logged(caplog: pyte
 
 def test_pages_are_served_while_peers_leave_connections_open() -> None:
     """Forty clients that connect and send nothing do not block a scrape."""
-    with (
-        faulty({"/metrics": body(_GOOD)}) as target,
-        exporting(target.url, f"{target.url}/metrics") as running,
-    ):
+    with watched({"/metrics": body(_GOOD)}) as (_, running):
         host, port = running.url.removeprefix("http://").split(":")
         idle = [socket.create_connection((host, int(port))) for _ in range(40)]
         try:

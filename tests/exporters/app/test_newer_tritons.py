@@ -159,17 +159,8 @@ def test_the_exporter_uses_what_each_release_adds(
 def test_the_doctor_asks_nothing_of_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
     """It has every histogram, with buckets of its own: no upgrade and no flag is named."""
     with a_triton("2.73.0", tuple(CONFIGS)) as server:
-        main(
-            [
-                "doctor",
-                "--triton",
-                server.url,
-                "--triton-metrics",
-                f"{server.url}/metrics",
-                "--gpu=none",
-                "--json",
-            ]
-        )
+        at = ["--triton", server.url, "--triton-metrics", f"{server.url}/metrics"]
+        main(["doctor", *at, "--gpu=none", "--json"])
     titles = {finding["title"] for finding in json.loads(capsys.readouterr().out)}
 
     assert not any("newest" in title or "istogram" in title or "first response" in title for title in titles)

@@ -39,6 +39,7 @@ from tritonwatch.cli import main
 from tritonwatch.local import TritonServer
 
 _TRACES = "Traces would show exact distributions and queue-full rejections"
+PREPARED = ["--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1"]
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +53,11 @@ def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
 def findings(*arguments: str) -> dict[str, dict[str, str]]:
     """Return findings by title."""
     return {finding["title"]: finding for finding in json.loads(doctor("--json", *arguments).stdout)}
+
+
+def at(server: TritonServer) -> tuple[str, ...]:
+    """Return the options for a server."""
+    return "--triton", server.http_url, "--triton-metrics", server.metrics_url
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +84,7 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
     """Each thing that hides something is named, with its flag and its price."""
     headers = tmp_path / "headers"
     headers.write_text("admin-key: s3cret\n")
-    where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
-    reported = findings(*where, "--triton-headers-file", str(headers))
+    reported = findings(*at(server), "--triton-headers-file", str(headers))
 
     assert "counter_latencies=true" in reported["Latency counters are off"]["do"]
     assert "summary_latencies=false" in reported["Summaries are on"]["do"]
@@ -102,7 +107,7 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
 @pytest.mark.real
 def test_a_restricted_triton_is_reported_with_the_flag_for_access(server: TritonServer) -> None:
     """Without the header the doctor lists the closed endpoints; the output is for people, the exit code 1."""
-    result = doctor("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+    result = doctor(*at(server))
 
     assert 1 == result.returncode
     assert "[problem] Triton restricts what the exporter reads\n  403 from: statistics." in result.stdout
@@ -229,21 +234,15 @@ def test_the_doctor_only_reads(newer: FaultyServer) -> None:
     ],
 )
 def test_the_recommended_trace_rate_follows_the_traffic(rate: float, advice: str) -> None:
-    """About 20 requests a second are traced; no rate is recommended for no traffic, nor for too much."""
+    """About 20 requests a second are traced, failed ones too; no rate is recommended for no traffic, nor for too much."""
 
     def page(count: float) -> bytes:
-        name = triton.REQUEST_SUCCESS
-        return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
+        names = (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
+        lines = (f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count / 2}\n' for name in names)
+        return "".join(lines).encode()
 
-    facts = TritonFacts(
-        "u",
-        "m",
-        Snapshot(1.0, live=True),
-        {},
-        parse(page(7)),
-        parse(page(7 + 10 * rate)),
-        watched_seconds=10.0,
-    )
+    first, second = parse(page(7)), parse(page(7 + 10 * rate))
+    facts = TritonFacts("u", "m", Snapshot(1.0, live=True), {}, first, second, watched_seconds=10.0)
     reported = {finding.title: finding for finding in examine(facts)}
 
     finding = reported[_TRACES]
@@ -324,17 +323,13 @@ def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_pat
     """Triton's setting of all models is that none is traced, while each may have one of its own."""
     for name in ("first", "second"):
         write_sleeper(tmp_path / "models", name)
-    arguments = [
-        "--trace-config=mode=opentelemetry",
-        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
-    ]
     with (
-        live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
+        live_triton(tmp_path / "models", tmp_path, arguments=PREPARED) as server,
         closing(Client(server.http_url)) as client,
         Traffic(server, "first", 40),
         Traffic(server, "second", 40),
     ):
-        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        where = at(server)
         trace(server, "first", 4, 100_000)
         partly = findings(*where)[_TRACES]
         trace(server, "second", 1, -1)
@@ -352,20 +347,18 @@ def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_pat
 
 
 @pytest.mark.real
+@pytest.mark.thorough
 def test_a_model_with_traces_turned_off_is_reported_though_all_models_are_traced(tmp_path: Path) -> None:
     """The setting of all models does not apply to a model with the level OFF."""
     for name in ("first", "second"):
         write_sleeper(tmp_path / "models", name)
-    arguments = [
-        *("--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS", "--trace-config=rate=100"),
-        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
-    ]
+    arguments = [*PREPARED, "--trace-config=level=TIMESTAMPS", "--trace-config=rate=100"]
     with (
         live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
         Traffic(server, "first", 40),
         Traffic(server, "second", 40),
     ):
-        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        where = at(server)
         traced = findings(*where)
         setting = f"{server.http_url}/v2/models/first/trace/setting"
         assert requests.post(setting, json={"trace_level": ["OFF"]}, timeout=5).ok
@@ -381,16 +374,12 @@ def test_a_model_with_traces_turned_off_is_reported_though_all_models_are_traced
 def test_the_command_that_the_doctor_recommends_sets_the_trace_rate(tmp_path: Path) -> None:
     """After it a Triton that was started with the recommended flags traces every model, and needs no advice."""
     write_sleeper(tmp_path / "models", "m")
-    arguments = [
-        "--trace-config=mode=opentelemetry",
-        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
-    ]
     with (
-        live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
+        live_triton(tmp_path / "models", tmp_path, arguments=PREPARED) as server,
         closing(Client(server.http_url)) as client,
         Traffic(server, "m", 60),
     ):
-        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        where = at(server)
         advice = findings(*where)[_TRACES]["do"]
         command = advice[advice.index("curl") : advice.index(" (traces")]
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=10)
@@ -402,23 +391,6 @@ def test_the_command_that_the_doctor_recommends_sets_the_trace_rate(tmp_path: Pa
     assert f"rate={setting.rate})" in advice
     assert 2 <= setting.rate <= 4
     assert _TRACES not in after
-
-
-def test_the_recommended_trace_rate_counts_failed_requests() -> None:
-    """Triton traces them as it traces the others."""
-
-    def page(count: int) -> bytes:
-        names = (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
-        lines = (f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n' for name in names)
-        return "".join(lines).encode()
-
-    first, second = parse(page(0)), parse(page(100))
-    (finding,) = examine(
-        TritonFacts("u", "m", Snapshot(1.0, live=True), {}, first, second, watched_seconds=1.0)
-    )
-
-    assert "200.0 requests/s" in finding.seen
-    assert "rate=10)" in finding.do
 
 
 def batching_findings(

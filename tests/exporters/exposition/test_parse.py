@@ -236,35 +236,24 @@ def test_the_same_words_in_other_lines(changed: bytes) -> None:
     assert (fresh.text, fresh.faults) == (cached.text, cached.faults)
 
 
-def test_the_same_line_twice() -> None:
-    """A line that stands twice in a family counts once."""
-    exposition = parse(BODY.replace(b"# HELP h", b'a{model="m",version="1"} 5\n# HELP h'))
+@pytest.mark.parametrize(
+    ("cut", "whole"),
+    [
+        (b"a 1\nb 123", "a 1\n"),
+        ('a 1\nb{model="é"} 2\nb{model="é'.encode()[:-1], 'a 1\nb{model="é"} 2\n'),
+        (b"a 1\n# HE", "a 1\n"),
+    ],
+    ids=[
+        "a number, which is a wrong number",
+        "a character",
+        "a comment, of which what follows would be a part",
+    ],
+)
+def test_a_line_that_is_cut_short_is_dropped(cut: bytes, whole: str) -> None:
+    """It is counted, and costs no other line."""
+    exposition = parse(cut)
 
-    assert {"duplicate": 1} == exposition.faults
-    assert [1, 2] == list(exposition.families["a"].values)
-
-
-def test_a_line_that_is_cut_short_is_dropped() -> None:
-    """A body cut in its last number loses that line: a number cut short is a wrong number."""
-    exposition = parse(b"a 1\nb 123")
-
-    assert {"a": 1} == values(exposition)
-    assert {"truncated": 1} == exposition.faults
-
-
-def test_cut_short_within_a_character() -> None:
-    """A body cut inside a character of several bytes loses that line only."""
-    body = 'a 1\nb{model="é"} 2\nb{model="é'.encode()[:-1]
-
-    assert {"a": 1, "bé": 2} == values(parse(body))
-    assert {"truncated": 1} == parse(body).faults
-
-
-def test_cut_short_in_a_comment() -> None:
-    """A comment without an end is left out too: what is written after it would become a part of it."""
-    exposition = parse(b"a 1\n# HE")
-
-    assert "a 1\n" == exposition.text
+    assert whole == exposition.text
     assert {"truncated": 1} == exposition.faults
 
 
@@ -337,7 +326,13 @@ def test_the_text_of_a_series_gives_its_name_and_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b'a{version="1",model="m"} 5', b'a{ model="m",version="1"} 5', b'a{model="m",version="1",} 5']
+    "line",
+    [
+        b'a{model="m",version="1"} 5',
+        b'a{version="1",model="m"} 5',
+        b'a{ model="m",version="1"} 5',
+        b'a{model="m",version="1",} 5',
+    ],
 )
 def test_same_series_in_other_words(line: bytes) -> None:
     """A series is the same however its labels are ordered and spaced, also when the lines come late."""

@@ -195,24 +195,47 @@ def test_a_split_gpu_is_reported_by_its_instances(dialect: str) -> None:
     assert {"1g.10gb"} == {instance.profile for instance in reading.instances}
 
 
-def test_energy_that_instances_repeat_is_not_added_up() -> None:
-    """Each instance repeats the board's energy a moment apart; the highest is the board's."""
-    reading = rows(
-        f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}",GPU_I_ID="3"}} 5001025',
-        f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}",GPU_I_ID="4"}} 5006318',
+@pytest.mark.parametrize(
+    ("sent", "metric", "expected", "dropped"),
+    [
+        pytest.param(
+            ('TOTAL_ENERGY_CONSUMPTION{U,GPU_I_ID="3"} 5001025', 'TOTAL_ENERGY_CONSUMPTION{U,GPU_I_ID="4"} 5006318'),
+            gpu.ENERGY, 5006.318, {}, id="each instance repeats the board's energy a moment apart",
+        ),
+        pytest.param(
+            ('POWER_USAGE{U,GPU_I_ID="3"} 260', "POWER_USAGE{U} 250"),
+            gpu.POWER, 250, {}, id="the board's own row goes before an instance's copy, higher or not",
+        ),
+        pytest.param(('GPU_UTIL{U,pod="a"} 70',), gpu.UTILIZATION, 0.7, {}, id="a pod's copy is better than none"),
+        pytest.param(
+            ("GPU_UTIL{U} 70", "GPU_UTIL{U} 70"), gpu.UTILIZATION, 0.7, {"duplicate": 1}, id="sent twice, counted once",
+        ),
+        pytest.param(
+            (
+                'NVLINK_BANDWIDTH_TOTAL{nvlink="0",gpu="0",gpu_U} 2',
+                'NVLINK_BANDWIDTH_TOTAL{nvlink="1",gpu="0",gpu_U} 3',
+                'NVLINK_BANDWIDTH_TOTAL{nvlink="1",nvswitch="0"} 99',
+                'GPU_TEMP{cpu="0",hostname="node"} 45',
+            ),
+            gpu.NVLINK_THROUGHPUT, 5 * 1_024_000, {}, id="links are added up; switches and CPUs are not GPUs",
+        ),
+        pytest.param(
+            ("POWER_MGMT_LIMIT{U} 700", "ENFORCED_POWER_LIMIT{U} 500"),
+            gpu.POWER_LIMIT, 500, {}, id="of two names, the enforced limit goes before the requested",
+        ),
+    ],
+)  # fmt: skip
+def test_several_rows_of_one_thing_give_one_value(
+    sent: tuple[str, ...], metric: Metric, expected: float, dropped: dict[str, int]
+) -> None:
+    """Copies do not replace the truth and are not added up."""
+    named = (
+        row.replace("gpu_U", f'gpu_uuid="{CARD.uuid}"').replace("{U", f'{{UUID="{CARD.uuid}"') for row in sent
     )
+    reading = rows(*(f"DCGM_FI_DEV_{row}" for row in named))
 
-    assert {Slot(gpu.ENERGY, GPU): pytest.approx(5006.318)} == reading.values
-
-
-def test_the_boards_own_row_goes_before_an_instances_copy() -> None:
-    """Where both are there, an instance's copy does not replace the board's own, higher or not."""
-    reading = rows(
-        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{CARD.uuid}",GPU_I_ID="3"}} 260',
-        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{CARD.uuid}"}} 250',
-    )
-
-    assert {Slot(gpu.POWER, GPU): 250} == reading.values
+    assert pytest.approx({Slot(metric, GPU): expected}) == reading.values
+    assert dropped == reading.dropped
 
 
 def test_pods_rows_do_not_replace_the_devices() -> None:
@@ -227,35 +250,6 @@ def test_pods_rows_do_not_replace_the_devices() -> None:
     assert {"a": frozenset({GPU}), "b": frozenset({GPU})} == reading.pods
 
 
-def test_a_pods_row_is_better_than_none() -> None:
-    """Where only the pod's copy of the device row is there, it is taken."""
-    reading = rows(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}",pod="a"}} 70')
-
-    assert pytest.approx({Slot(gpu.UTILIZATION, GPU): 0.7}) == reading.values
-
-
-def test_a_series_sent_twice_counts_once() -> None:
-    """A duplicate is dropped and counted."""
-    row = f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}"}} 70'
-    reading = rows(row, row)
-
-    assert pytest.approx({Slot(gpu.UTILIZATION, GPU): 0.7}) == reading.values
-    assert {"duplicate": 1} == reading.dropped
-
-
-def test_rows_of_links_are_added_up_and_switches_are_not_gpus() -> None:
-    """NVLink rows have other labels, one row a link; rows of NVSwitches and CPUs are not of a GPU."""
-    reading = rows(
-        f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="0",gpu="0",gpu_uuid="{CARD.uuid}"}} 2',
-        f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="1",gpu="0",gpu_uuid="{CARD.uuid}"}} 3',
-        'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{nvlink="1",nvswitch="0"} 99',
-        'DCGM_FI_DEV_GPU_TEMP{cpu="0",hostname="node"} 45',
-    )
-
-    assert {Slot(gpu.NVLINK_THROUGHPUT, GPU): 5 * 1_024_000} == reading.values
-    assert {} == reading.dropped
-
-
 @pytest.mark.parametrize("name", dcgm.THROTTLE_MASKS)
 def test_the_throttle_mask_is_decoded(name: str) -> None:
     """Every reason has a series, 1 where its bit is set; an unknown bit is ignored."""
@@ -264,16 +258,6 @@ def test_the_throttle_mask_is_decoded(name: str) -> None:
     on = {slot.label for slot, value in reading.values.items() if value}
     assert {"sw_power_cap", "hw_thermal"} == on
     assert set(gpu.THROTTLE_REASONS) == {slot.label for slot in reading.values}
-
-
-def test_the_better_of_two_names_wins() -> None:
-    """A field asked for by two names gives one series; the enforced limit goes before the requested."""
-    reading = rows(
-        f'DCGM_FI_DEV_POWER_MGMT_LIMIT{{UUID="{CARD.uuid}"}} 700',
-        f'DCGM_FI_DEV_ENFORCED_POWER_LIMIT{{UUID="{CARD.uuid}"}} 500',
-    )
-
-    assert {Slot(gpu.POWER_LIMIT, GPU): 500} == reading.values
 
 
 def test_a_uuid_without_its_prefix_is_the_same_gpu() -> None:

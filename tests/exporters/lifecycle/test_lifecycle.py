@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from triton_exporter.catalogue import state
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import text_pieces
 from triton_exporter.family import Sample
-from triton_exporter.lifecycle import tracker
 from triton_exporter.lifecycle.load_failures import MEMORY_SECONDS
 from triton_exporter.lifecycle.tracker import UNLOADED_SECONDS, Lifecycle
 from triton_exporter.lifecycle.views import AT_ZERO_SECONDS, ModelStates, report
@@ -173,18 +171,6 @@ def test_polls_that_show_the_same_are_taken_in_at_once(
         assert _written(full, now) == _written(fast, now)
 
 
-def test_a_poll_that_shows_the_same_costs_no_reading_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third poll of a Triton at rest is not taken in model by model."""
-    lifecycle = Lifecycle()
-    snapshot = Snapshot(0.0, live=True, index=(IndexEntry("a", "1", "READY"),), statistics=())
-    for at in (1.0, 2.0):
-        lifecycle.observe_snapshot(replace(snapshot, at=at))
-    monkeypatch.setattr(tracker, "claims", lambda _snapshot: pytest.fail("read again"))
-    lifecycle.observe_snapshot(replace(snapshot, at=3.0))
-
-    assert 3.0 == lifecycle.snapshot.at
-
-
 def test_a_model_that_left_is_forgotten_while_the_others_rest() -> None:
     """Its counters go after an hour, though every poll of that hour shows the same."""
     lifecycle = Lifecycle()
@@ -207,21 +193,14 @@ _BROKEN = Snapshot(1.0, live=True, index=(IndexEntry("a", "1", "UNAVAILABLE", "R
 
 
 def test_a_counter_waits_at_zero_for_prometheus() -> None:
-    """A request by a person changes nothing; a scrape by Prometheus lets the count go on."""
-    states = ModelStates(Lifecycle())
-    states.observe_snapshot(_BROKEN)
-    assert 0 == _failures(states, 1.0)
-    assert 0 == _failures(states, 2.0)
-    states.note_scrape()
-    assert 1 == _failures(states, 3.0)
-
-
-def test_a_counter_does_not_wait_for_ever() -> None:
-    """Where the time limit of a scrape is unknown, the count goes on after a while."""
-    states = ModelStates(Lifecycle())
-    states.observe_snapshot(_BROKEN)
-    assert 0 == _failures(states, 1.0)
-    assert 1 == _failures(states, 1.0 + AT_ZERO_SECONDS)
+    """A request by a person changes nothing; a scrape by Prometheus, or a while without any, lets the count go on."""
+    scraped, unscraped = ModelStates(Lifecycle()), ModelStates(Lifecycle())
+    for states in (scraped, unscraped):
+        states.observe_snapshot(_BROKEN)
+        assert [0, 0] == [_failures(states, at) for at in (1.0, 2.0)]
+    scraped.note_scrape()
+    assert [1, 0] == [_failures(states, 3.0) for states in (scraped, unscraped)]
+    assert 1 == _failures(unscraped, 1.0 + AT_ZERO_SECONDS)
 
 
 def test_models_that_come_and_go_leave_nothing_behind() -> None:

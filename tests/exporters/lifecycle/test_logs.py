@@ -27,124 +27,75 @@ _FAILED = (
 
 
 @pytest.mark.parametrize(
-    ("line", "failure"),
+    ("head", "text", "model", "version"),
     [
         (
-            _FAILED,
-            LoggedFailure(
-                "bad",
-                "1",
-                "Internal: RuntimeError: weights missing\n\nAt:\n  /models/bad/1/model.py(13): initialize\n",
-            ),
+            "E1121 model_lifecycle.cc:642] \"failed to load 'bad' version 1: ",
+            "Internal: RuntimeError: no\n\nAt:\n",
+            "bad",
+            "1",
         ),
         (
-            (
-                'E1121 model_repository_manager.cc:1460] "Poll failed for model directory '
-                "'badcfg': failed to read text proto from /models/badcfg/config.pbtxt\""
-            ),
-            LoggedFailure("badcfg", "", "failed to read text proto from /models/badcfg/config.pbtxt"),
+            "E1121 model_repository_manager.cc:1460] \"Poll failed for model directory 'badcfg': ",
+            "failed to read text proto from /models/badcfg/config.pbtxt",
+            "badcfg",
+            "",
         ),
         (
-            (
-                "E1121 model_repository_manager.cc:724] \"failed to load model 'nover': at "
-                "least one version must be available under the version policy of model 'nover'\""
-            ),
-            LoggedFailure(
-                "nover",
-                "",
-                "at least one version must be available under the version policy of model 'nover'",
-            ),
+            "E1121 model_repository_manager.cc:724] \"failed to load model 'nover': ",
+            "at least one version must be available under the version policy of model 'nover'",
+            "nover",
+            "",
         ),
         (
-            (
-                'E1121 model_repository_manager.cc:703] "Invalid argument: ensemble '
-                "'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
-                'with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing"'
-            ),
-            LoggedFailure(
-                "badens",
-                "",
-                "ensemble 'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
-                "with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing",
-                of_ensemble=True,
-            ),
+            'E1121 05:25:17.926730 29985 tritonserver.cc:2607] "',
+            "Internal: failed to stat file /nosuch",
+            "",
+            "",
         ),
-        (
-            (
-                'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens contains models that '
-                'are not available or ambiguous: nosuch"'
-            ),
-            LoggedFailure(
-                "ens",
-                "",
-                "ensemble ens contains models that are not available or ambiguous: nosuch",
-                of_ensemble=True,
-            ),
-        ),
-        (
-            (
-                'E1122 model_repository_manager.cc:703] "Invalid argument: in ensemble ens, ensemble tensor '
-                'X: inconsistent data type: TYPE_INT32 is inferred from model ens while TYPE_FP32 is ..."'
-            ),
-            LoggedFailure(
-                "ens",
-                "",
-                "in ensemble ens, ensemble tensor X: inconsistent data type: TYPE_INT32 is inferred from "
-                "model ens while TYPE_FP32 is ...",
-                of_ensemble=True,
-            ),
-        ),
-        (
-            (
-                'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens allows maximum batch size '
-                '4, but it contains model b2 which only allows maximum batch size to be 2"'
-            ),
-            LoggedFailure(
-                "ens",
-                "",
-                "ensemble ens allows maximum batch size 4, but it contains model b2 which only allows maximum "
-                "batch size to be 2",
-                of_ensemble=True,
-            ),
-        ),
-        (
-            (
-                'E1122 model_repository_manager.cc:703] "Invalid argument: circular dependency between ensembles: '
-                'ens -> ... -> other -> ens"'
-            ),
-            LoggedFailure(
-                "ens",
-                "",
-                "circular dependency between ensembles: ens -> ... -> other -> ens",
-                of_ensemble=True,
-            ),
-        ),
-        (
-            (
-                "I1121 05:22:45.062330 28202 pb_stub.cc:2105]  Failed to preinitialize Python stub: Python model "
-                "file not found in '/models/served/1/model.py'"
-            ),
-            LoggedFailure("served", "1", "Python model file not found in '/models/served/1/model.py'"),
-        ),
-        (
-            (
-                "I1121 05:22:45.062330 28202 pb_stub.cc:2105]  Failed to preinitialize Python stub: Python model "
-                "file not found in '/tmp/folderq3xJ9a/1/model.py'"
-            ),
-            None,
-        ),
-        (
-            'E1121 05:25:17.926730 29985 tritonserver.cc:2607] "Internal: failed to stat file /nosuch"',
-            LoggedFailure("", "", "Internal: failed to stat file /nosuch"),
-        ),
-        ("I1121 04:02:52.194371 21575 model_lifecycle.cc:777] \"failed to load 'badbackend'\"", None),
-        ("I1121 04:02:53.654531 21575 model_lifecycle.cc:839] \"successfully loaded 'echo'\"", None),
-        ("", None),
     ],
 )
-def test_lines_of_a_real_log_are_understood(line: str, failure: LoggedFailure | None) -> None:
+def test_lines_of_a_real_log_are_understood(head: str, text: str, model: str, version: str) -> None:
     """Each kind of failure line of Triton 2.51 gives the model, its version and Triton's text."""
-    assert failure == logged_failure(line)
+    line = f'{head}{text}"'.replace("\n", r"\n")
+    assert LoggedFailure(model, version, text) == logged_failure(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ensemble 'ens' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing",
+        "ensemble ens contains models that are not available or ambiguous: nosuch",
+        "in ensemble ens, ensemble tensor X: inconsistent data type: TYPE_INT32 is inferred from model ens ...",
+        "ensemble ens allows maximum batch size 4, but it contains model b2 which only allows maximum batch size to be 2",
+        "circular dependency between ensembles: ens -> ... -> other -> ens",
+    ],
+)
+def test_lines_about_ensembles_are_understood(text: str) -> None:
+    """Each way in which an ensemble does not fit its steps."""
+    line = f'E1122 model_repository_manager.cc:703] "Invalid argument: {text}"'
+    assert LoggedFailure("ens", "", text, of_ensemble=True) == logged_failure(line)
+
+
+@pytest.mark.parametrize(("folder", "is_known"), [("/models/served", True), ("/tmp/folderq3xJ9a", False)])
+def test_a_missing_file_is_of_the_model_whose_folder_it_is(folder: str, is_known: bool) -> None:
+    """A folder that Triton made for files in a request has no name of a model."""
+    text = f"Python model file not found in '{folder}/1/model.py'"
+    failure = logged_failure(f"I1121 28202 pb_stub.cc:2105]  Failed to preinitialize Python stub: {text}")
+    assert (LoggedFailure("served", "1", text) if is_known else None) == failure
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I1121 21575 model_lifecycle.cc:777] \"failed to load 'a'\"",
+        "I1121 \"successfully loaded 'echo'\"",
+        "",
+    ],
+)
+def test_other_lines_are_no_failures(line: str) -> None:
+    """Neither what Triton writes of a load that follows, nor of a good one."""
+    assert logged_failure(line) is None
 
 
 @given(st.text())

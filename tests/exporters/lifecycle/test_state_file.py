@@ -68,43 +68,55 @@ def test_requests_while_the_exporter_was_away_are_counted() -> None:
     assert (50, 3) == (shown(after)[COUNT], shown(after)[SUM])
 
 
-def test_a_triton_that_was_restarted_too_is_counted_from_zero() -> None:
+OTHER = ('model="n",version="1"', 1, 1, 1)
+FIRST, SECOND = body((M, 100, 5e6, 0), OTHER), body((M, 110, 6e6, 0), OTHER)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counted_in_all"),
+    [
+        pytest.param([FIRST, SECOND], [body((M, 7, 2e6, 0), OTHER)], (17, 3), id="Triton was restarted, too"),
+        pytest.param(
+            [FIRST, SECOND, body(OTHER)],
+            [body((M, 120, 3e6, 0), OTHER)],
+            (130, 4),
+            id="it had dropped the model",
+        ),
+        pytest.param(
+            [body((M, 100, 5e6, 0)), *[body((M, 100, 6e6, 0))] * 3],
+            [body((M, 101, 6e6, 0))] * 2,
+            (1, 1),
+            id="time that waits for its request is stored",
+        ),
+    ],
+)
+def test_nothing_is_lost_or_counted_twice_at_a_restart(
+    before: list[bytes], after: list[bytes], counted_in_all: tuple[float, float]
+) -> None:
     """A counter below what was stored began at zero: its whole value is new."""
-    after = restarted(counted(body((M, 100, 5e6, 0)), body((M, 110, 6e6, 0))), 10)
-    after.observe(parse(body((M, 7, 2e6, 0))), 20)
+    exporter = restarted(counted(*before), 10)
+    for second, page in enumerate(after, 20):
+        exporter.observe(parse(page), second)
 
-    assert (17, 3) == (shown(after)[COUNT], shown(after)[SUM])
+    assert counted_in_all == (shown(exporter)[COUNT], shown(exporter)[SUM])
 
 
-def test_a_model_reloaded_while_the_exporter_was_away_is_counted_from_zero() -> None:
-    """What Triton had dropped before the restart starts at zero when it is there again."""
-    other = ('model="n",version="1"', 1, 1, 1)
-    before = counted(body((M, 100, 5e6, 0), other), body((M, 110, 6e6, 0), other), body(other))
-    after = restarted(before, 10)
-    after.observe(parse(body((M, 120, 3e6, 0), other)), 20)
+def test_other_bounds_start_at_zero() -> None:
+    """A histogram with other buckets cannot go on; the requests since the restart are in it."""
+    after = restarted(counted(FIRST, SECOND), 10, Buckets(thresholds={"request": (0.3,)}))
+    after.observe(parse(body((M, 115, 7e6, 0))), 20)
 
-    assert (130, 4) == (shown(after)[COUNT], shown(after)[SUM])
+    assert (5, 1) == (shown(after)[COUNT], shown(after)[SUM])
 
 
 def test_a_damaged_first_body_counts_nothing_twice() -> None:
     """A model that the first body after a restart lacks goes on from its stored counters later."""
-    other = ('model="n",version="1"', 1, 1, 1)
-    after = restarted(counted(body((M, 100, 5e6, 0), other), body((M, 110, 6e6, 0), other)), 10)
-    after.observe(parse(body(other) + b"nv_inference_request_success{"), 20)
+    after = restarted(counted(FIRST, SECOND), 10)
+    after.observe(parse(body(OTHER) + b"nv_inference_request_success{"), 20)
     again = restarted(after, 21)
-    again.observe(parse(body((M, 111, 6.5e6, 0), other)), 22)
+    again.observe(parse(body((M, 111, 6.5e6, 0), OTHER)), 22)
 
     assert (11, 1.5) == (shown(again)[COUNT], shown(again)[SUM])
-
-
-def test_time_that_waits_for_its_request_is_stored() -> None:
-    """Time that is not in a histogram yet is not lost at the restart either."""
-    bodies = [body((M, 100, 5e6, 0)), *[body((M, 100, 6e6, 0))] * 3]
-    after = restarted(counted(*bodies), 10)
-    after.observe(parse(body((M, 101, 6e6, 0))), 20)
-    after.observe(parse(body((M, 101, 6e6, 0))), 21)
-
-    assert (1, 1) == (shown(after)[COUNT], shown(after)[SUM])
 
 
 def after_three_minutes(gained: int, seconds: float) -> float:
@@ -124,19 +136,17 @@ def after_three_minutes(gained: int, seconds: float) -> float:
     return (now[le] - known[le]) / gained
 
 
-def test_requests_during_a_restart_spread_like_those_before() -> None:
+@pytest.mark.parametrize(
+    ("gained", "mean", "share"),
+    [
+        pytest.param(400, 0.031, 0.95, id="like those before: with their tail"),
+        pytest.param(400, 0.31, 0, id="Triton became ten times slower: by their mean"),
+        pytest.param(1, 0.03, 1, id="a single one: what the sum proves"),
+    ],
+)
+def test_requests_during_a_restart_are_spread(gained: int, mean: float, share: float) -> None:
     """Many requests in one sum, with the mean of the last minutes, have their tail too."""
-    assert 0.95 == pytest.approx(after_three_minutes(400, 400 * 0.031), abs=0.005)
-
-
-def test_slower_requests_during_a_restart_keep_their_mean() -> None:
-    """Where Triton became ten times slower meanwhile, earlier values are not used."""
-    assert 0 == after_three_minutes(400, 400 * 0.31)
-
-
-def test_a_single_request_during_a_restart_is_exact() -> None:
-    """What the sum proves comes before what is usual."""
-    assert 1 == after_three_minutes(1, 0.03)
+    assert share == pytest.approx(after_three_minutes(gained, gained * mean), abs=0.005)
 
 
 def test_what_moves_to_another_bucket_is_not_negative() -> None:
@@ -151,15 +161,6 @@ def test_what_moves_to_another_bucket_is_not_negative() -> None:
 def test_nothing_is_stored_before_triton_was_read() -> None:
     """Without a reading the next start could take all that Triton ever counted for new."""
     assert None is distributions().stored(0)
-
-
-def test_other_bounds_start_at_zero() -> None:
-    """A histogram with other buckets cannot go on; the requests since the restart are in it."""
-    before = counted(body((M, 100, 5e6, 0)), body((M, 110, 6e6, 0)))
-    after = restarted(before, 10, Buckets(thresholds={"request": (0.3,)}))
-    after.observe(parse(body((M, 115, 7e6, 0))), 20)
-
-    assert (5, 1) == (shown(after)[COUNT], shown(after)[SUM])
 
 
 gains = st.tuples(
@@ -194,10 +195,8 @@ def test_requests_that_wait_at_a_restart_are_counted_once(steps: list[tuple[int,
         assert stored is not None
         state = StoredState(TRITON, "boot", False, list(stored))
         assert state == decode_state(encode_state(state))
-    requests, micros = (
-        requests + 1,
-        micros + 1000,
-    )  # time whose request was counted before waits for the next one
+    # Time whose request was counted before waits for the next one.
+    requests, micros = requests + 1, micros + 1000
     for _ in range(10):
         now += 1.0
         exporter.observe(parse(body((M, requests, micros, queued))), now)
@@ -319,11 +318,11 @@ def test_a_write_that_fails_leaves_no_old_file(tmp_path: Path, caplog: pytest.Lo
     Path(f"{path}.new").mkdir()
 
     assert [False, False] == [file.write([]), file.write(stored_models())]
-    assert not path.exists()
+    assert (False, False) == (path.exists(), file.is_usable)
     assert 1 == len(caplog.records)
     Path(f"{path}.new").rmdir()
     assert file.write([])
-    assert path.exists()
+    assert (True, True) == (path.exists(), file.is_usable)
     assert "is written again" in caplog.text
 
 
@@ -335,19 +334,6 @@ def test_a_series_shows_whether_a_restart_loses_requests(
     file = tmp_path / name if name else None
     with exporting("http://127.0.0.1:9", "http://127.0.0.1:9/metrics", state_file=file) as exporter:
         assert stored == exporter.scrape().value(own.STATE_STORED)
-
-
-def test_the_state_is_not_stored_while_writing_fails(tmp_path: Path) -> None:
-    """The state is stored again when writing works."""
-    file = StateFile(path_with(tmp_path), TRITON)
-    obstacle = tmp_path / "state.json.new"
-    obstacle.mkdir()
-    file.write([])
-    assert not file.is_usable
-
-    obstacle.rmdir()
-    file.write([])
-    assert file.is_usable
 
 
 @pytest.mark.parametrize("name", ["folder", "missing/state.json", "state.json/in-a-file"])

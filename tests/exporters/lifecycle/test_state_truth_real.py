@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,10 @@ class Explicit:
         page = self.exporter.wait(condition)
         self.over_grpc.wait(condition)
         return page
+
+    def reading_the_log(self) -> AbstractContextManager[RunningExporter]:
+        """Run a third exporter, which reads Triton's log, too, until the block ends."""
+        return exporting(self.server.http_url, self.server.metrics_url, triton_log=self.server.log)
 
     def wait_for(self, wanted: str, model: str, version: str = "1") -> ScrapedPage:
         return self.wait(
@@ -499,9 +504,7 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     folder = triton.repository.model("relogged")
     triton.load("relogged")
     triton.wait_for("ready", "relogged")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="relogged", version="1"))
         write(folder / "1" / "raise", "CUDA out of memory")
         write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
@@ -526,9 +529,7 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
 
 def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
         triton.repository.model("finepart")
@@ -550,9 +551,7 @@ def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -
     triton.repository.ensemble("early", "earlypart")
     assert 200 != triton.load("early")
     mine = {"model": "early", "version": ""}
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
     shown = next(model for model in models if model["model"] == "early")
@@ -580,9 +579,7 @@ def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
     triton: Explicit, model: str, old: str, new: str, reason: str
 ) -> None:
     """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         triton.repository.model("finestep")
         config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
@@ -600,9 +597,7 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     triton.repository.model("otherstep")
     triton.repository.ensemble("stepped", "ownstep", "otherstep")
     triton.load("stepped")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="stepped", version="1"))
         for step in ("ownstep", "otherstep"):
             triton.unload(step)
@@ -624,9 +619,7 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
-    with exporting(
-        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
-    ) as exporter:
+    with triton.reading_the_log() as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         write(folder / "config.pbtxt", "nonsense {")
         assert 200 != triton.load("logconfig")

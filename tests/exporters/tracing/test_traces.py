@@ -62,13 +62,6 @@ def test_a_request_has_its_time_and_its_time_in_the_queue() -> None:
     assert (1.5, 0.25, T + 1.5) == pytest.approx((trace.request_seconds, trace.queue_seconds, trace.ended))
 
 
-def test_protobuf_decodes_to_the_same_spans() -> None:
-    """The same request in protobuf gives the same spans."""
-    spans = request("m", T, 0.25, 1.5)
-
-    assert decode_json(as_json(*spans)) == decode_protobuf(as_protobuf(*spans))
-
-
 _texts = st.text(max_size=5)
 _numbers = st.integers(0, 2**64 - 1)
 _values = st.one_of(
@@ -119,18 +112,25 @@ def test_protobuf_is_read_as_its_library_reads_it(batch: list[list[list[Protobuf
     ]
 
 
-def test_a_request_without_an_end_is_a_rejection_of_a_full_queue() -> None:
-    """A request without an end was refused by a full queue: no metric of Triton counts it."""
-    refused = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T + 1e-5)
+@pytest.mark.parametrize(
+    ("events", "outcomes", "lost"),
+    [
+        pytest.param({"QUEUE_START": T + 1e-5}, ["queue_full"], 0, id="no end: a full queue refused it"),
+        pytest.param(
+            {"QUEUE_START": T, "REQUEST_END": T + 1}, ["not_executed"], 0, id="no execution: a queue timeout"
+        ),
+        pytest.param({"REQUEST_END": T - 1}, [], 1, id="it ends before it starts"),
+    ],
+)
+def test_a_request_that_was_not_executed_has_its_reason(
+    events: dict[str, float], outcomes: list[str], lost: int
+) -> None:
+    """No metric of Triton counts what a full queue refused."""
+    counted = Counter[str]()
+    sent = decode_json(as_json(span("m", 2, 1, model="m", REQUEST_START=T, **events)))
 
-    assert ["queue_full"] == [trace.outcome for trace in assembled(decode_json(as_json(refused)))]
-
-
-def test_a_request_without_an_execution_is_a_queue_timeout() -> None:
-    """A request with an end but no execution waited too long."""
-    waited = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
-
-    assert ["not_executed"] == [trace.outcome for trace in assembled(decode_json(as_json(waited)))]
+    assert outcomes == [trace.outcome for trace in assembled(sent, counted)]
+    assert lost == counted["malformed"]
 
 
 def test_an_ensemble_is_completed_by_its_steps() -> None:
@@ -157,31 +157,17 @@ def test_the_time_of_an_ensemble_in_an_ensemble_is_that_of_its_steps() -> None:
 
 
 def test_spans_in_two_batches() -> None:
-    """An execution that came in an earlier batch still belongs to its request."""
+    """An execution that came in an earlier batch still belongs to its request; one whose request never comes is lost."""
     compute, model, _ = decode_json(as_json(*request("m", T, 0.25, 1.5)))
-    assembler = Assembler(lambda *_: None)
+    lost = Counter[str]()
+    assembler = Assembler(lambda reason, count: lost.update({reason: count}))
 
     assert [] == assembler.assemble([compute], 0)
     assert [0.25] == pytest.approx([trace.queue_seconds for trace in assembler.assemble([model], 5)])
-
-
-def test_an_execution_without_its_request_is_lost_and_counted() -> None:
-    """An execution whose request never came is lost, and counted."""
-    lost: Counter[str] = Counter()
-    assembler = Assembler(lambda reason, count: lost.update({reason: count}))
-    assembler.assemble(decode_json(as_json(request("m", T, 0.25, 1.5)[0])), 0)
-    assembler.assemble([], 61)
-
+    assembler.assemble([compute], 10)
+    assert 0 == lost.total()
+    assembler.assemble([], 71)
     assert 1 == lost["orphan"]
-
-
-def test_a_request_that_ends_before_it_starts_is_dropped() -> None:
-    """A request that ends before it starts is not a request."""
-    lost: Counter[str] = Counter()
-    backwards = span("m", 2, 1, model="m", REQUEST_START=T, REQUEST_END=T - 1)
-
-    assert [] == assembled(decode_json(as_json(backwards)), lost)
-    assert 1 == lost["malformed"]
 
 
 json_values = st.recursive(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -23,13 +25,27 @@ ALONE = Configuration(max_batch_size=8)
 PROMISE = Promise("answers", "queue", 0.99, 0.1)
 
 
-def fitted(steps: list[Step], configuration: Configuration = ALONE) -> Fit:
+def fitted(steps: Sequence[Step], configuration: Configuration = ALONE) -> Fit:
     return fit(steps, configuration, 0.99, 0.1)
 
 
-def refusal(steps: list[Step], configuration: Configuration = ALONE) -> str:
+def advised(
+    steps: Sequence[Step], promise: Promise = PROMISE, configuration: Configuration = ALONE, **more: Any
+) -> Advice:
+    """Return the advice on one objective."""
+    [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [promise], **more)
+    return advice
+
+
+@cache
+def steady(rate: float) -> tuple[Step, ...]:
+    """Return an hour of independent requests that take 20 ms each, to one instance."""
+    return tuple(Made(varying(0.02)).steps(poisson(rate)))
+
+
+def refusal(steps: Sequence[Step], configuration: Configuration = ALONE) -> str:
     """Why there is no advice on these steps; asserts that no number is given."""
-    [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [PROMISE])
+    advice = advised(steps, configuration=configuration)
     assert advice.text
     assert (None, None, ()) == (advice.breaks, advice.headroom, advice.changes)
     return advice.unknown
@@ -112,9 +128,7 @@ LATE = Promise("answers", "latency", 0.99, 0.5)
 def overloaded(until: float) -> Advice:
     """Advice on an instance that takes 82 ms: of 3 requests/s, and of 14 from 900 s to 1,110 s."""
     times = [*poisson(3, 900), *(900 + at for at in poisson(14, 210)), *(1110 + at for at in poisson(3, 690))]
-    steps = [step for step in Made(varying(0.082)).steps(times) if step.at <= until]
-    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [LATE])
-    return advice
+    return advised([step for step in Made(varying(0.082)).steps(times) if step.at <= until], LATE)
 
 
 @pytest.mark.parametrize(("until", "lasts"), [(1110, True), (1140, False), (1800, False)])
@@ -145,8 +159,11 @@ def test_an_overload_is_named_and_hides_nothing(until: float, lasts: bool) -> No
 def test_a_model_that_became_slower_is_said_to_be_so(until: float, lasts: bool) -> None:
     """Its executions took 16 times as long at the same traffic, and the advice was: instances=3."""
     slower = Made(lambda _, at: 1.0 if 900 <= at < 1110 else 0.062, instances=2)
-    steps = [step for step in slower.steps(poisson(8, 1800)) if step.at <= until]
-    [advice] = advise(Measured("m", "1", replace(ALONE, instances=2), tuple(steps)), [LATE])
+    advice = advised(
+        [step for step in slower.steps(poisson(8, 1800)) if step.at <= until],
+        LATE,
+        configuration=replace(ALONE, instances=2),
+    )
     told = " ".join(report.text(advice).split())
 
     takes = ("takes 1s, it took 62ms until", "is") if lasts else ("took 1s from .*, 62ms before", "was")
@@ -163,8 +180,7 @@ def test_an_overload_that_has_just_begun_never_holds(
 ) -> None:
     """Of the hour's mean traffic there is room; in the last step more came than is answered."""
     times = [*poisson(3, 900), *(900 + at for at in poisson(rate, 60))]
-    steps = [step for step in Made(varying(0.082)).steps(times) if step.at <= until]
-    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [LATE])
+    advice = advised([step for step in Made(varying(0.082)).steps(times) if step.at <= until], LATE)
 
     assert advice.needs_change is expected
     assert ("" if expected else "load_changed") == advice.unknown
@@ -181,7 +197,7 @@ def test_what_a_full_queue_rejects_came_too() -> None:
     counts = (105, 420, 420, 480, 0)
     spent = (180, 240, 59, 14.9, 1680)
     steps = [*calm, *(Step("a", 885 + 15.0 * k, 15, *counts, *spent) for k in range(1, 5))]
-    [advice] = advise(Measured("m", "1", limited, tuple(steps)), [replace(LATE, target=0.95)])
+    advice = advised(steps, replace(LATE, target=0.95), configuration=limited)
 
     assert advice.overload is not None
     assert advice.overload.lasts
@@ -198,8 +214,7 @@ def test_clients_that_wait_are_no_overload() -> None:
 
 def test_bursts_at_even_intervals_are_called_so() -> None:
     """Five every third of a second: nothing else delays them."""
-    steps = tuple(Made(varying(0.02)).steps([k / 3 for k in range(10_000) for _ in range(5)]))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+    advice = advised(Made(varying(0.02)).steps([k / 3 for k in range(10_000) for _ in range(5)]))
 
     assert "paced_clients" == advice.unknown
     assert "at even intervals" in advice.text
@@ -265,16 +280,14 @@ def test_a_model_whose_traffic_rises_at_the_same_time_shares_nothing() -> None:
     assert "" == refusal_or_none(steps)
 
 
-def refusal_or_none(steps: list[Step]) -> str:
-    [advice] = advise(Measured("m", "1", ALONE, tuple(steps)), [PROMISE], changes=False)
-    return advice.unknown
+def refusal_or_none(steps: Sequence[Step]) -> str:
+    return advised(steps, changes=False).unknown
 
 
 def test_a_second_instance_on_a_gpu_is_a_range() -> None:
     """Refusal 5: from no gain at all to that of a GPU with room; never a number in between."""
     gpu = replace(ALONE, kind="gpu")
-    steps = tuple(Made(varying(0.02)).steps(poisson(30)))
-    [advice] = advise(Measured("m", "1", gpu, steps), [PROMISE], {"instances": 2}, changes=False)
+    advice = advised(steady(30), configuration=gpu, changed={"instances": 2}, changes=False)
 
     assert advice.asked is not None
     assert advice.breaks is not None
@@ -289,7 +302,7 @@ def test_a_second_instance_on_a_gpu_is_a_range() -> None:
 def test_batches_that_were_never_seen_have_limits_only() -> None:
     """Refusal 6: with batches of one, how long eight take lies between one and eight times as long."""
     steps = tuple(Made(varying(0.02)).steps(poisson(2), others=None))
-    [advice] = advise(Measured("m", "1", BATCHING, steps), [PROMISE], changes=False)
+    advice = advised(steps, configuration=BATCHING, changes=False)
 
     assert "batches_unseen" == advice.unknown
     assert advice.breaks is not None
@@ -297,7 +310,7 @@ def test_batches_that_were_never_seen_have_limits_only() -> None:
     assert advice.breaks.least is not None
     assert advice.breaks.most is not None
     assert advice.breaks.least < 50 < 300 < advice.breaks.most
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], {"batching": 1}, changes=False)
+    advice = advised(steps, changed={"batching": 1}, changes=False)
     assert "" == advice.unknown
     assert advice.asked is not None
     assert advice.asked.breaks.estimate is None
@@ -306,7 +319,7 @@ def test_batches_that_were_never_seen_have_limits_only() -> None:
 
 def test_what_was_not_tried_is_refused() -> None:
     """Refusal 7, and a limit of the queue with which this Triton stalls."""
-    steps = Made(varying(0.02)).steps(poisson(15))
+    steps = steady(15)
 
     assert "unsupported" == refusal(steps, replace(ALONE, unsupported=("a response cache",)))
     assert "queue_limit" == refusal(steps, Configuration(max_batch_size=1, dynamic_batching=True, limit=9))
@@ -322,15 +335,18 @@ def test_a_short_overload_that_has_ended_is_named_or_refused(phase: int) -> None
         *(130 + at for at in poisson(10, 80)),
     ]
     steps = tuple(Made(varying(0.041)).steps(sorted(times)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [replace(LATE, target=0.95, threshold=0.3)])
+    advice = advised(steps, replace(LATE, target=0.95, threshold=0.3))
 
     assert advice.overload is not None or advice.unknown in ("other_delay", "paced_clients")
 
 
 def test_what_was_borne_in_the_last_minutes_does_not_break() -> None:
     """Of an hour's mean traffic there is room; five minutes above the estimate held, and an autoscaler would add replicas."""
-    steps = tuple(Made(varying(0.02)).steps([*poisson(10, 3300), *(3300 + at for at in poisson(42, 300))]))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=0.9999)], changes=False)
+    advice = advised(
+        Made(varying(0.02)).steps([*poisson(10, 3300), *(3300 + at for at in poisson(42, 300))]),
+        replace(PROMISE, good=0.9999),
+        changes=False,
+    )
 
     assert "tail_differs" == advice.unknown
     assert advice.headroom is None
@@ -340,7 +356,7 @@ def test_many_requests_at_regular_times_are_no_bursts() -> None:
     """25 every 10 s among single ones: the same mean wait as bursts of six, and 5 % late where hardly any is expected."""
     times = sorted([*poisson(8, 900), *(10.0 * k for k in range(90) for _ in range(25))])
     promise = Promise("answers", "latency", 0.95, 0.35, 0.95)
-    [advice] = advise(Measured("m", "1", ALONE, tuple(Made(varying(0.02)).steps(times))), [promise])
+    advice = advised(Made(varying(0.02)).steps(times), promise)
 
     assert "tail_differs" == advice.unknown
 
@@ -348,9 +364,10 @@ def test_many_requests_at_regular_times_are_no_bursts() -> None:
 @pytest.mark.parametrize("threshold", [0.038, 0.04, 0.042, 0.044, 0.046])
 def test_nothing_breaks_at_zero(threshold: float) -> None:
     """Of 300 executions it is open whether 5 % of them alone take longer than the threshold: only a limit is told."""
-    steps = tuple(Made(varying(0.02, cv2=0.3)).steps(poisson(6, 90)))
-    [advice] = advise(
-        Measured("m", "1", ALONE, steps), [Promise("f", "latency", 0.95, threshold)], changes=False
+    advice = advised(
+        Made(varying(0.02, cv2=0.3)).steps(poisson(6, 90)),
+        Promise("f", "latency", 0.95, threshold),
+        changes=False,
     )
 
     assert advice.breaks is None or advice.breaks.least is None or advice.breaks.least > 0
@@ -358,8 +375,7 @@ def test_nothing_breaks_at_zero(threshold: float) -> None:
 
 def test_a_threshold_below_the_service_time_is_refused() -> None:
     """Refusal 8: 99 % within 15 ms, of executions that take 20 ms."""
-    steps = tuple(Made(varying(0.02)).steps(poisson(15)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [Promise("fast", "latency", 0.99, 0.015)])
+    advice = advised(steady(15), Promise("fast", "latency", 0.99, 0.015))
 
     assert "too_slow" == advice.unknown
     assert "no setting helps" in advice.text
@@ -368,8 +384,7 @@ def test_a_threshold_below_the_service_time_is_refused() -> None:
 
 def test_a_heavy_tail_is_an_upper_limit() -> None:
     """Executions that vary with cv2 2.5: at most a rate, and never what is left at least."""
-    steps = tuple(Made(varying(0.02, cv2=2.5)).steps(poisson(15)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+    advice = advised(Made(varying(0.02, cv2=2.5)).steps(poisson(15)))
 
     assert advice.breaks is not None
     assert (None, None) == (advice.breaks.least, advice.breaks.estimate)
@@ -379,9 +394,10 @@ def test_a_heavy_tail_is_an_upper_limit() -> None:
 
 def test_a_heavy_tail_is_no_closed_loop() -> None:
     """Its mean wait, and its variation, are off by chance in 25 minutes; that is no reason to suspect the clients."""
-    steps = tuple(Made(varying(0.012, cv2=2.5)).steps(poisson(15, 1500)))
-    [advice] = advise(
-        Measured("m", "1", ALONE, steps), [Promise("fast", "latency", 0.95, 0.15)], changes=False
+    advice = advised(
+        Made(varying(0.012, cv2=2.5)).steps(poisson(15, 1500)),
+        Promise("fast", "latency", 0.95, 0.15),
+        changes=False,
     )
 
     assert "unseen_tail" == advice.unknown
@@ -394,7 +410,7 @@ def test_an_upper_limit_is_not_below_traffic_that_is_served_well() -> None:
     steps = tuple(made.steps(poisson(15)))
     for good in (None, 0.993):
         promise = Promise("fast", "latency", 0.99, 0.015, good)
-        [advice] = advise(Measured("m", "1", ALONE, steps), [promise], changes=False)
+        advice = advised(steps, promise, changes=False)
 
         assert "unseen_tail" == advice.unknown
         assert advice.breaks is not None
@@ -413,7 +429,7 @@ def test_too_few_executions_are_refused() -> None:
 
 def test_servers_that_get_unequal_traffic_are_refused() -> None:
     """Three times as much for one as for the other."""
-    one = Made(varying(0.02)).steps(poisson(15))
+    one = steady(15)
     two = Made(varying(0.02)).steps(poisson(5, seed=3), server="b")
 
     assert "unbalanced" == refusal([*one, *two])
@@ -421,9 +437,7 @@ def test_servers_that_get_unequal_traffic_are_refused() -> None:
 
 def test_requests_of_different_sizes_are_refused() -> None:
     """1.5 inferences a request on average may be any mix."""
-    steps = [
-        replace(step, inferences=1.5 * step.inferences) for step in Made(varying(0.02)).steps(poisson(15))
-    ]
+    steps = [replace(step, inferences=1.5 * step.inferences) for step in steady(15)]
 
     assert "mixed_batches" == refusal(steps)
 
@@ -436,8 +450,8 @@ def test_equal_servers_break_at_the_sum() -> None:
         for step in Made(varying(0.02)).steps(poisson(15, seed=seed), server=server)
     ]
     alone = tuple(step for step in both if step.server == "a")
-    [two] = advise(Measured("m", "1", ALONE, tuple(both)), [PROMISE], changes=False)
-    [one] = advise(Measured("m", "1", ALONE, alone), [PROMISE], changes=False)
+    two = advised(both, changes=False)
+    one = advised(alone, changes=False)
 
     assert two.fit is not None
     assert 2 == two.fit.servers
@@ -449,8 +463,7 @@ def test_equal_servers_break_at_the_sum() -> None:
 
 def test_more_traffic_than_instances_can_take_is_no_delay_of_something_else() -> None:
     """At 110 % the queue grows without end; the objective breaks at less than what comes."""
-    steps = tuple(Made(varying(0.02)).steps(poisson(55)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE])
+    advice = advised(steady(55))
 
     assert "" == advice.unknown
     assert advice.overload is not None
@@ -486,8 +499,7 @@ def test_a_change_that_does_nothing_or_stalls_is_called_so(
     changed: dict[str, float], note: str, estimated: bool
 ) -> None:
     """Without a batcher its settings have no effect; a limit of batches of one stalls."""
-    steps = tuple(Made(varying(0.02)).steps(poisson(15)))
-    [advice] = advise(Measured("m", "1", ALONE, steps), [PROMISE], changed, changes=False)
+    advice = advised(steady(15), changed=changed, changes=False)
 
     assert advice.asked is not None
     assert note in advice.asked.note
@@ -500,7 +512,7 @@ def test_fast_executions_hardly_wait_at_all() -> None:
     found = fitted([replace(step, queue_seconds=0.0001 * step.requests) for step in quiet])
 
     assert 1 == found.burst
-    [advice] = advise(Measured("m", "1", ALONE, tuple(quiet)), [PROMISE])
+    advice = advised(quiet)
     assert "" == advice.unknown
     assert advice.breaks is not None
     assert not advice.needs_change
@@ -511,7 +523,7 @@ def test_a_share_of_good_requests_that_contradicts_the_prediction_is_refused(
     rate: float, good: float
 ) -> None:
     """Nearly all in time above the rate at which the objective should break, or many late far below it."""
-    steps = tuple(Made(varying(0.02)).steps(poisson(rate)))
+    steps = steady(rate)
     told = [
         advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=each)], changes=False)[0]
         for each in (good, None)

@@ -688,20 +688,6 @@ def test_a_report_that_was_read_before_prometheus_went_has_its_age(tmp_path: Pat
         assert re.search(r"is not reachable.*the last known state, \d+s old \(of 20", answer)
 
 
-def test_without_prometheus_a_report_claims_nothing() -> None:
-    """A banner, and neither a table nor a sentence that nothing was recorded."""
-    with (
-        Prometheus(Access("http://127.0.0.1:9")) as client,
-        web_fleet.served(Sources(PrometheusReader(client, 15.0))) as url,
-    ):
-        text = web_fleet.text_of(shown(url))
-        assert "is not reachable" in shown(url, "/api/report", 503)
-
-    assert "Nothing has been read yet" in text
-    assert "Summary" not in text
-    assert "no record" not in text
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("device", DEVICES)
 def test_everybody_can_read_the_report(browser: Browser, site: str, device: str) -> None:
