@@ -169,7 +169,12 @@ def through_restarts(
                 process.end(how)
                 process.start()
             time.sleep(3)
-        time.sleep(8)  # requests that wait for an estimate enter within it, and two scrapes see them
+        # Requests that wait for an estimate enter late.
+        eventually(
+            lambda: min(scraper.increase.get(key, 0.0) for key in (COUNT, QUEUE_COUNT)) >= clients.answered,
+            lambda: f"{clients.answered} answered, {scraper.increase[COUNT]:g} counted",
+        )
+        time.sleep(2)  # a request that is counted twice would be by the next scrapes
     return scraper, clients.answered
 
 
