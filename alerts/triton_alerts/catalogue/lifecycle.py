@@ -132,7 +132,7 @@ unless on (cluster, model) (last_over_time({state.MODEL_READY}[1h]) == 1 and on 
         keep_firing_for=_AFTER_READY,
         summary="No server serves model {{ $labels.model }}",
         description="Every request for this model fails: it is ready on no server that should serve it.",
-        action="Roll back the last change to this model, then look for the cause.",
+        action="Load it again if it was unloaded; else roll back its last change, then look for the cause.",
         cause_from=_LOAD_REASON_ANYWHERE,
         steps=_LOAD_STEPS,
         silence="model, while it is replaced on purpose",
