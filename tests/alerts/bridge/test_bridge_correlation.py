@@ -469,6 +469,15 @@ def test_it_is_over_once_the_last_page_is(bridge: Bridge) -> None:
     assert "🟡 Over: about TritonErrorsBudgetBurn; now within the target" in line.text
 
 
+def _joins(bridge: Bridge, enrich: Enricher, alert: dict[str, str], start: float = 0.0) -> None:
+    """Fire an alert in an open incident; what is known of it comes a second later."""
+    bridge.fire(alert, start=start)
+    bridge.workers[0].step()
+    bridge.clock.now += 1
+    enrich(bridge.clock())
+    bridge.send()
+
+
 @pytest.mark.parametrize("was_over", [False, True])
 def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_over: bool) -> None:
     """ "No server serves it" came one second after it served again, as if it were bad news."""
@@ -480,11 +489,7 @@ def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_o
     enrich(bridge.clock())
     bridge.send()
     bridge.clock.now += 60
-    bridge.fire(DOWN)
-    bridge.workers[0].step()
-    bridge.clock.now += 1
-    enrich(bridge.clock())
-    bridge.send()
+    _joins(bridge, enrich, DOWN)
     enrich.close()
     (root,) = bridge.workspace.roots()
     line = bridge.workspace.thread(root)[-1]
@@ -577,11 +582,7 @@ def test_what_is_over_beside_the_title_is_said_so(bridge: Bridge) -> None:
     bridge.fire(ERRORS, start=-60)
     enrich(bridge.clock())
     bridge.send()
-    bridge.fire(QUEUE, start=-30)
-    bridge.workers[0].step()
-    bridge.clock.now += 1
-    enrich(bridge.clock())
-    bridge.send()
+    _joins(bridge, enrich, QUEUE, start=-30)
     enrich.close()
     (root,) = bridge.workspace.roots()
 
