@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from triton_exporter.catalogue import EXPORTER_JOB, state, triton
-from triton_exporter.catalogue.external import stack
+from triton_exporter.catalogue import state, triton
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
 from triton_slo.amounts import cause_words
 from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.signals import EXPORTER_UP
 
 _FACT = "fact"
 """Label that tells the parts of a query apart."""
@@ -33,8 +33,6 @@ max without (version, state) ({_UNLOADED}) == 1
 and on ({_SERVER}, model) sum by ({_SERVER}, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
 unless on ({_SERVER}, model) max by ({_SERVER}, model) ({state.MODEL_READY}) == 1"""
 """PromQL for the models that were unloaded within an hour of their last requests."""
-EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
-"""PromQL for whether the last scrape of each exporter succeeded."""
 _SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 

@@ -10,13 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from triton_exporter.catalogue import Metric, gpu, llm, models, own, triton
+from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, state, triton
+from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series
 from triton_slo.alert_settings import AlertThreshold, TunedPart, Tuning
 from triton_slo.promql import number
 
 Reader = Callable[..., str]
 """(metric, *matchers) -> PromQL."""
+
+EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
+"""Whether the last scrape of each exporter succeeded."""
+MAYBE_READY = f"last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {EXPORTER_UP} == 0"
+"""The models that a server had ready when its exporter, which is silent, last answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
-from triton_exporter.catalogue.external import stack
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_exporter.common.moments import hour_text, utc_text
 from triton_slo import names
@@ -22,6 +21,7 @@ from triton_slo.indicators import indicator_class
 from triton_slo.objective.model import CalendarWindow, calendar_window, period_at
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.promql import Matchers
+from triton_slo.signals import MAYBE_READY
 
 _PACE = "1h"
 _HOUR = 1 / 24
@@ -311,9 +311,7 @@ The alert about them comes, and ends, minutes later.
 _NOT_SERVED = f"""\
 max by (model) ({state.MODEL_READY}) == 0
 unless on (model) ({state.MODEL_STATE}{{state="unknown"}} == 1 and on (cluster, instance) {state.SERVER_LIVE} == 1)
-unless on (model) (
-  last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {stack.UP}{{job="{EXPORTER_JOB}"}} == 0
-)"""
+unless on (model) ({MAYBE_READY})"""
 """The models that no server has ready: neither one whose exporter is silent, nor one of which only metrics are read."""
 
 

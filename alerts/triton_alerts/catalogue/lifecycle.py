@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.broken import EXPORTER_UP, UNLOADED_IN_USE
+from triton_alerts.broken import UNLOADED_IN_USE
 from triton_exporter.catalogue import models, processes, state
-from triton_slo import links, names
+from triton_slo import links, names, signals
 from triton_slo.alert_settings import AlertThreshold
 
 _LOAD_REASON = Lookup(
@@ -125,7 +125,7 @@ and on (cluster, model) (
   max by (cluster, model) (time() - min_over_time({state.MODEL_NOT_READY_SINCE}[9m30s])) > 9m30s
 )
 unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1
-unless on (cluster, model) (last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {EXPORTER_UP} == 0)""",
+unless on (cluster, model) ({signals.MAYBE_READY})""",
         severity="critical",
         labels=("model",),
         for_=_NOT_SERVED,

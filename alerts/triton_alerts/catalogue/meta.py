@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.broken import EXPORTER_UP as _UP
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import stack
 from triton_slo import bridge_series, links, names, signals
@@ -31,7 +30,7 @@ EXPORTER = (
     ),
     _meta_alert(
         name="TritonExporterDown",
-        expr=f"{_UP} == 0",
+        expr=f"{signals.EXPORTER_UP} == 0",
         severity="warning",
         for_="3m",
         keep_firing_for="1m",
@@ -47,10 +46,10 @@ EXPORTER = (
         # A target that service discovery has dropped is no fault yet: that is TritonSLOUnknown, after ten minutes.
         expr=f"""\
 group by (cluster, instance, model) (
-  last_over_time({names.MODEL_EXPECTED_COPY}[1d]) == 1 and on (cluster, instance) {_UP} == 0
+  last_over_time({names.MODEL_EXPECTED_COPY}[1d]) == 1 and on (cluster, instance) {signals.EXPORTER_UP} == 0
 )
 unless on (cluster, model) {state.MODEL_READY} == 1
-and on (cluster) {_UP} == 1""",
+and on (cluster) {signals.EXPORTER_UP} == 1""",
         severity="critical",
         labels=("instance", "model"),
         owner="ml-platform",
@@ -67,9 +66,9 @@ and on (cluster) {_UP} == 1""",
         name="TritonExporterAbsent",
         # A pod that is replaced may be no target for some minutes.
         expr=f"""\
-absent_over_time({_UP}[2m])
+absent_over_time({signals.EXPORTER_UP}[2m])
 or
-max by (cluster, job) ({_UP}) == 0""",
+max by (cluster, job) ({signals.EXPORTER_UP}) == 0""",
         severity="critical",
         labels=("job",),
         for_="3m",

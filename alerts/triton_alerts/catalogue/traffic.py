@@ -25,28 +25,16 @@ def _count(metric: Metric | str, window: str) -> str:
     return f"sum without (gpu_uuid, reason) (increase({metric}[{window}]))"
 
 
-def _rate_5m(metric: Metric) -> str:
-    return _per_second(metric, "5m")
+def _rate(window: str) -> signals.Reader:
+    return lambda metric: _per_second(metric, window)
 
 
-def _rate_1h(metric: Metric) -> str:
-    return _per_second(metric, "1h")
+def _summed_rate(window: str) -> signals.Reader:
+    return lambda metric: f"sum {_BY} (rate({metric}[{window}]))"
 
 
-def _summed_rate_5m(metric: Metric) -> str:
-    return f"sum {_BY} (rate({metric}[5m]))"
-
-
-def _summed_rate_2m(metric: Metric) -> str:
-    return f"sum {_BY} (rate({metric}[2m]))"
-
-
-def _longest_2m(metric: Metric) -> str:
-    return f"max_over_time({metric}[2m])"
-
-
-def _summed_rate_1h(metric: Metric) -> str:
-    return f"sum {_BY} (rate({metric}[1h]))"
+def _longest(window: str) -> signals.Reader:
+    return lambda metric: f"max_over_time({metric}[{window}])"
 
 
 def _mean_30m(metric: Metric) -> str:
@@ -68,10 +56,6 @@ def _more_than(counter: Metric | str, share: float, window: str = "5m") -> str:
 _REJECTED, _CANCELED = (
     f'{triton.REQUEST_FAILURE}{{reason="{reason}"}}' for reason in ("REJECTED", "CANCELED")
 )
-
-
-def _longest_1h(metric: Metric) -> str:
-    return f"max_over_time({metric}[1h])"
 
 
 def _fullness(read: Callable[[Metric], str]) -> str:
@@ -164,12 +148,12 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         name="TritonQueueDominates",
         # A batcher that waits for a full batch, as configured, does not lack capacity.
         expr=f"""\
-{signals.QUEUE_SHARE.expr(_rate_5m)} > $threshold
+{signals.QUEUE_SHARE.expr(_rate("5m"))} > $threshold
 and {_ON} {_per_second(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""",
         # Jobs of every hour are one alert.
-        until=f"{signals.QUEUE_SHARE.expr(_rate_1h)} > 0.9 * $threshold",
+        until=f"{signals.QUEUE_SHARE.expr(_rate('1h'))} > 0.9 * $threshold",
         lately=f"{_MEAN_QUEUE.replace('5m', '2m')} > bool 5000",
         threshold=signals.QUEUE_SHARE.threshold,
         severity="warning",
@@ -202,8 +186,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     _traffic_alert(
         name="TritonQueueNearFull",
         expr=f"{_fullness(str)} > $threshold",
-        until=f"{_fullness(_longest_1h)} > 0.5 * $threshold",
-        lately=f"{_fullness(_longest_2m)} > bool 0.4",
+        until=f"{_fullness(_longest('1h'))} > 0.5 * $threshold",
+        lately=f"{_fullness(_longest('2m'))} > bool 0.4",
         threshold=AlertThreshold(
             0.8,
             "share",
@@ -238,9 +222,9 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonInstancesSaturated",
-        expr=f"{signals.INSTANCES_BUSY.expr(_summed_rate_5m, _summed)} > $threshold",
-        until=f"{signals.INSTANCES_BUSY.expr(_summed_rate_1h, _summed)} > 0.9 * $threshold",
-        lately=f"{signals.INSTANCES_BUSY.expr(_summed_rate_2m, _summed)} > bool 0.5",
+        expr=f"{signals.INSTANCES_BUSY.expr(_summed_rate('5m'), _summed)} > $threshold",
+        until=f"{signals.INSTANCES_BUSY.expr(_summed_rate('1h'), _summed)} > 0.9 * $threshold",
+        lately=f"{signals.INSTANCES_BUSY.expr(_summed_rate('2m'), _summed)} > bool 0.5",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         for_="15m",

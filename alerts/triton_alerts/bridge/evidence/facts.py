@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from triton_alerts.bridge.evidence.objective import (
@@ -57,7 +57,7 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.broken import EXPORTER_UP, SILENT_SINCE, broken_now, down_servers, served_lines, since_text
+from triton_alerts.broken import SILENT_SINCE, broken_now, down_servers, served_lines, since_text
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
@@ -82,6 +82,7 @@ from triton_slo.indicators import Errors, Indicator, Latency, Queue, Readiness, 
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, regex_of
 from triton_slo.server_access import Access, session_for
+from triton_slo.signals import EXPORTER_UP
 from triton_slo.sources import ESTIMATING_SOURCES
 from triton_slo.status import since_query
 
@@ -212,13 +213,12 @@ def counted_cause(prometheus: Prometheus) -> Source:
         cause, faults = "", {}
         if lookup := _LOOKUPS.get(lead.name):
             cause = lookup.cause(sample.labels for sample in prometheus.instant(lookup.about(lead.labels)))
-        for member in incident.firing:
-            if (alert := _LATELY.get(member.name)) is None:
-                continue
-            for sample in prometheus.instant(alert.lately):
-                if all(
-                    sample.labels.get(name) == member.labels.get(name) for name in ("cluster", *alert.labels)
-                ):
+        firing = {member.name for member in incident.firing}
+        for alert in (alert for name, alert in _LATELY.items() if name in firing):
+            found = prometheus.instant(alert.lately)
+            own = ("cluster", *alert.labels)
+            for member, sample in product((m for m in incident.firing if m.name == alert.name), found):
+                if all(sample.labels.get(name) == member.labels.get(name) for name in own):
                     over = Fault(over="not in the last 2 min", since=sample.at - CALM_SECONDS)
                     faults[key_of(member.labels)] = Fault() if sample.value else over
         return SourceFacts(cause=cause, faults=faults)
@@ -886,19 +886,15 @@ def changes(series: Iterable[Series]) -> list[ModelChange]:
         seen = sorted({at for timeline in versions.values() for at in timeline})
         for version, timeline in versions.items():
             ordered += _of_version(instance, version, timeline, seen)
-    # The exporter saw it before Prometheus did.
-    ordered = [
-        replace(
-            change,
-            at=max(
-                (at for at in not_ready_since if 0 <= change.at - at < _SEEN_LATE_SECONDS), default=change.at
-            ),
-        )
-        if change.what != _CHANGE_WORDS["ready"]
-        else change
-        for change in ordered
-    ]
-    return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
+
+    def as_exporter_saw(change: ModelChange) -> ModelChange:
+        if change.what == _CHANGE_WORDS["ready"]:
+            return change
+        before = (at for at in not_ready_since if 0 <= change.at - at < _SEEN_LATE_SECONDS)
+        return replace(change, at=max(before, default=change.at))
+
+    dated = map(as_exporter_saw, ordered)
+    return sorted(dated, key=lambda change: (-change.at, change.version, change.instance))
 
 
 def _changes_text(recent: list[ModelChange], now: float) -> str:
