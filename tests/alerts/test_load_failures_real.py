@@ -173,6 +173,7 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 
     Until they do, the bridge says since when the model is ready again; of a copy that was served all the time nothing.
     """
+    write(stage.repository.path / "hot" / "1" / "raise", "CUDA out of memory")
     fired = {
         model: stage.watch.wait("TritonModelLoadFailed", model=model)["labels"] for model in ("raises", "hot")
     }

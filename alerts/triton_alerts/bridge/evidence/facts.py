@@ -640,7 +640,8 @@ def _ready_again(prometheus: Prometheus, member: Member, *, now: bool) -> Sample
     # A budget's alert may fire after the end of what spent it. Of a load, a dead server is no part.
     if member.name != Readiness.burn_alert:
         not_ready += f" and on (instance) {state.SERVER_LIVE} == 1"
-        fired = member.starts_at
+        # It fires up to a minute after what it is about: a scrape, its `for` and an evaluation.
+        fired = member.starts_at - 60
     then_ready = "" if now else f"< {_last_time(f'timestamp({state.MODEL_READY}{where} == 1)')}"
     return _first(prometheus, f"{_last_time(not_ready)} >= {fired} {then_ready} unless on () ({not_ready})")
 
