@@ -16,7 +16,7 @@ from functools import partial
 
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
-from triton_alerts.bridge.incidents.merging import record_severity, thread_events
+from triton_alerts.bridge.incidents.merging import becomes_more_urgent, reported
 from triton_alerts.bridge.incidents.notification import Member, cut_values
 from triton_alerts.bridge.incidents.store import ChangedIncident, Listed, Store
 from triton_exporter.common.duration import DAY
@@ -357,9 +357,8 @@ def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
         return before, ()
     members = {**before.members, **gone}
     closed_at = None if any(member.firing for member in members.values()) else now
-    after = record_severity(
-        before, before.model_copy(update={"members": members, "closed_at": closed_at}), now
-    )
-    events = thread_events(before, after, [], list(gone.values()), now)
+    after = before.model_copy(update={"members": members, "closed_at": closed_at})
+    urgent = becomes_more_urgent(before, after, now)
+    after, events = reported(before, after, [], list(gone.values()), now, urgent=urgent)
     why = {"words": "Alertmanager no longer lists it"}
     return after, [event.model_copy(update=why) for event in events]

@@ -30,7 +30,8 @@ from triton_alerts.bridge.incidents.incident import (
     Incident,
     Matcher,
     beside,
-    identity,
+    is_tier_beside,
+    key_of,
     subject_names,
     subject_text,
     summary_of,
@@ -53,7 +54,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
-from triton_slo.names import ALERTS, TIER
+from triton_slo.names import ALERTS
 
 Block = dict[str, Any]
 
@@ -498,8 +499,7 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     others = dict.fromkeys(
         _beside(member) + (", over" if incident.fault(member).over else "")
         for member in incident.firing
-        if member is not lead
-        and not (TIER in member.labels and identity(member.labels) == identity(lead.labels))
+        if member is not lead and not is_tier_beside(member, lead)
     )
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
@@ -522,8 +522,8 @@ def _ended(incident: Incident) -> list[str]:
     """
     if not incident.open:
         return []
-    firing = {identity(member.labels) for member in incident.firing}
-    ended = [member for member in incident.members.values() if identity(member.labels) not in firing]
+    firing = {key_of(member.labels) for member in incident.firing}
+    ended = [member for member in incident.members.values() if key_of(member.labels) not in firing]
     lines = [
         f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0, incident.since)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)

@@ -49,7 +49,6 @@ from triton_alerts.bridge.incidents.incident import (
     Fault,
     Incident,
     SourceFacts,
-    identity,
     is_not_served,
     key_of,
     summary_of,
@@ -380,11 +379,11 @@ def _began(prometheus: Prometheus, incident: Incident, counts: Counts | None) ->
     """Return when the condition of the first of the incident's alerts became true, or its objective last held before;
     or when an exporter saw that the model is not ready."""
     members, lead = incident.firing or incident.members.values(), incident.lead
-    ours, alerts = {identity(member.labels) for member in members}, {member.name for member in members}
+    ours, alerts = {key_of(member.labels) for member in members}, {member.name for member in members}
     where = matchers_of(lead, "model" if lead.labels.get("model") else "instance")
     where = where.also(f'alertname=~"{escape(regex_of(sorted(alerts)))}"')
     found = prometheus.instant(f"{names.ALERTS}_FOR_STATE{where}")
-    times = [sample.value for sample in found if identity(sample.labels) in ours]
+    times = [sample.value for sample in found if key_of(sample.labels) in ours]
     if counts is not None and (held := counts.held_until(incident.fired_at)):
         times.append(held)
     if lead.name in ABOUT_READINESS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 
-from triton_alerts.bridge.incidents.incident import Fault, Incident, identity
+from triton_alerts.bridge.incidents.incident import Fault, Incident, is_same
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.common.moments import hour_text
 from triton_slo import names
@@ -139,8 +139,7 @@ class Burning:
             return was.since
         if not incident.open and incident.earliest is not None:
             return self.since
-        ours, members = identity(self.member.labels), incident.members.values()
-        fired_at = min(each.starts_at for each in members if identity(each.labels) == ours)
+        fired_at = min(each.starts_at for each in incident.members.values() if is_same(each, self.member))
         return self.counts.held_until(fired_at) or self.since
 
     def window(self) -> tuple[float, str]:

@@ -111,13 +111,18 @@ def subject_names(labels: Labels) -> tuple[str, ...]:
 
 
 def key_of(labels: Labels) -> str:
-    """Return the identity of an alert as one text, by which `SourceFacts.faults` has it."""
-    return " ".join(identity(labels))
+    """Return what tells alerts of one incident apart, by which `SourceFacts.faults` has them; the tiers of an objective
+    are one."""
+    return " ".join(labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
 
 
-def identity(labels: Labels) -> tuple[str, ...]:
-    """Return what tells alerts of one incident apart; the tiers of an objective are one."""
-    return tuple(labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
+def is_same(member: Member, other: Member) -> bool:
+    return key_of(member.labels) == key_of(other.labels)
+
+
+def is_tier_beside(member: Member, other: Member) -> bool:
+    """Return whether these are two tiers of one objective."""
+    return TIER in member.labels and other is not member and is_same(member, other)
 
 
 OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"

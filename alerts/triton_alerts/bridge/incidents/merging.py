@@ -27,8 +27,9 @@ from triton_alerts.bridge.incidents.incident import (
     Incident,
     Outcome,
     beside,
-    identity,
     is_not_served,
+    is_same,
+    is_tier_beside,
     key_of,
     subject_text,
     summary_of,
@@ -36,7 +37,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
 from triton_exporter.common.moments import hour_text
-from triton_slo.names import SEVERITIES, TIER, URGENCY, severity_rank
+from triton_slo.names import SEVERITIES, URGENCY, severity_rank
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
@@ -194,13 +195,14 @@ def _merge_into(
     firing = [member for member in members.values() if member.firing]
     changes = {"members": members, "closed_at": None if firing else now}
     merged = _anew(current, _with_unseen(current, unseen).model_copy(update=changes))
-    known: Iterable[Member] = firing if becomes_more_urgent(current, merged, now) else members.values()
+    urgent = becomes_more_urgent(current, merged, now)
+    known: Iterable[Member] = firing if urgent else members.values()
     siblings = [
         member
         for member in fired
         if _is_old_news(member, known)
         or any(
-            _is_tier_beside(member, each) and each.firing and each.severity == member.severity
+            is_tier_beside(member, each) and each.firing and each.severity == member.severity
             for each in current.members.values()
         )
     ]
@@ -208,7 +210,7 @@ def _merge_into(
         member
         for member in resolved
         if any(
-            _is_tier_beside(member, each) and severity_rank(each.severity) <= severity_rank(member.severity)
+            is_tier_beside(member, each) and severity_rank(each.severity) <= severity_rank(member.severity)
             for each in firing
         )
     ]
@@ -217,8 +219,7 @@ def _merge_into(
     fired, resolved = ([member for member in some if member not in siblings] for some in (fired, resolved))
     if current.members and merged.fired_at > current.fired_at:
         merged = merged.model_copy(update={"earliest": current.fired_at})
-    merged = record_severity(current, merged, now)
-    events = thread_events(current, merged, fired, resolved, now)
+    merged, events = reported(current, merged, fired, resolved, now, urgent=urgent)
     changed = bool(events) or merged != current
     return MergeResult(merged, events, "changed" if changed else "repeated", tuple(unreported))
 
@@ -249,16 +250,11 @@ def _is_old_news(member: Member, others: Iterable[Member]) -> bool:
     Alertmanager reports a slower tier when the faster one, which inhibited it, ends: the end of a fault, and no new one.
     """
     return any(
-        _is_tier_beside(member, other)
+        is_tier_beside(member, other)
         and _urgency_rank(other) < _urgency_rank(member)
         and (other.firing or (other.ends_at or 0.0) >= member.starts_at)
         for other in others
     )
-
-
-def _is_tier_beside(member: Member, other: Member) -> bool:
-    """Return whether these are two tiers of one objective."""
-    return TIER in member.labels and other is not member and _is_same(member, other)
 
 
 def _urgency_rank(member: Member) -> tuple[int, str]:
@@ -295,22 +291,30 @@ def _with_earlier_end(before: Member | None, unseen_start: float | None, alert: 
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
 
-def thread_events(
-    before: Incident, after: Incident, fired: list[Member], resolved: list[Member], now: float
-) -> tuple[Event, ...]:
-    """Return the lines of the thread; if the incident has ended, the last one names all alerts that ended."""
-    events = []
-    if becomes_more_urgent(before, after, now):
-        raised = _event("raised", [member for member in fired if member.severity == after.peak], now)
+def reported(
+    before: Incident,
+    after: Incident,
+    fired: list[Member],
+    resolved: list[Member],
+    now: float,
+    *,
+    urgent: bool,
+) -> tuple[Incident, tuple[Event, ...]]:
+    """Return the incident with its highest severity, and the lines of the thread; the last one of an incident that has
+    ended names all alerts that ended. Where it is more `urgent`, somebody is called."""
+    peak, events = _peak(before) or after.severity, []
+    if urgent:
+        raised = _event("raised", [member for member in fired if member.severity == after.severity], now)
         previous_acknowledger = before.acknowledged.by if before.acknowledged is not None else ""
-        events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.peak}))
-        fired = [member for member in fired if member.severity != after.peak]
+        events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.severity}))
+        fired = [member for member in fired if member.severity != after.severity]
+        after, peak = _called(after, now, again=after.severity == peak), after.severity
     events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:
         events += [_event("resolved", some, now) for some in _by_severity(resolved)]
     elif resolved:
         events.append(_event("closed", resolved, now))
-    return tuple(events)
+    return after.model_copy(update={"peak": peak}), tuple(events)
 
 
 def _by_severity(members: list[Member]) -> Iterator[list[Member]]:
@@ -359,8 +363,8 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     if severity != peak:
         return severity_rank(severity) < severity_rank(peak)
     free, over_at = before.acknowledged is None, before.pages_over_at
-    known = {identity(member.labels) for member in before.members.values()}
-    is_other = any(identity(member.labels) not in known for member in after.failing)
+    known = {key_of(member.labels) for member in before.members.values()}
+    is_other = any(key_of(member.labels) not in known for member in after.failing)
     patience = 0.0 if free else OTHER_SECONDS if is_other else CALM_SECONDS
     begins = over_at is not None and now - over_at >= patience
     says_worse = (
@@ -369,15 +373,6 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
         and not any(map(is_not_served, before.members.values()))
     )
     return (begins or says_worse) and severity == SEVERITIES[0]
-
-
-def record_severity(before: Incident, after: Incident, now: float) -> Incident:
-    """Return the incident with its highest severity, and that somebody is called where it is more urgent."""
-    peak = _peak(before) or after.severity
-    if not becomes_more_urgent(before, after, now):
-        return after.model_copy(update={"peak": peak})
-    after = after.model_copy(update={"peak": after.severity})
-    return _called(after, now, again=after.severity == peak)
 
 
 def _called(incident: Incident, now: float, *, again: bool) -> Incident:
@@ -422,7 +417,7 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     if ended and (after.is_over or severity_rank(after.severity) > worst):
         # With the lead that it had.
         shown = before.model_copy(update={"evidence": evidence.model_copy(update={"faults": known.faults})})
-        first = next((each for each in ended if _is_same(each, shown.lead)), ended[0])
+        first = next((each for each in ended if is_same(each, shown.lead)), ended[0])
         title, rest = _named(shown, first), f". Not over: {_named(after, after.lead)}"
         words = f"{title}; {after.fault(first).over}. The alert fires on for a while: it looks back"
         words = f"🟡 Over: {words}" if after.is_over else f"Over: {words}{rest}"
@@ -469,10 +464,6 @@ def _again_words(incident: Incident, back: list[Member], now: float) -> str:
 
 def _named(incident: Incident, member: Member) -> str:
     """Name an alert by the title where that is about it."""
-    if _is_same(member, incident.lead) and incident.evidence_is_about_lead:
+    if is_same(member, incident.lead) and incident.evidence_is_about_lead:
         return title_of(incident)
     return beside(member) or summary_of(member)
-
-
-def _is_same(member: Member, other: Member) -> bool:
-    return identity(member.labels) == identity(other.labels)
