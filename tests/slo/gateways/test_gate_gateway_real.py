@@ -36,7 +36,9 @@ OBJECTIVES = (
     Objective(name="client-errors", target=0.95, indicator={"kind": "errors", "source": "envoy"}),
 )
 REQUESTS = 120
-"""59 requests without a failure are needed to be 95 % sure of a target of 95 %."""
+"""59 requests without a failure are needed to be 95 % sure of a target of 95 %; a busy machine scrapes them late."""
+TRUSTED = ("hiding", "--objective", "errors", "--trust", "backend_counters")
+"""What a gate promotes that believes Triton's counters."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,6 @@ def gate(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Gate:
 
 def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> None:
     """Triton's own counters may hide failures of its backend; the gateway's show that there are none."""
-    # On a busy machine the first scrapes miss some of the requests that the gate wants to have seen.
     eventually(lambda: gate("sound")[0] == 0, lambda: str(gate("sound")))
 
     assert {"errors", "client-errors"} == gate("sound")[1].keys()
@@ -136,15 +137,13 @@ def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> 
 
 def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None:
     """Nothing is spent of the budget of Triton's objective, which does not promote it; --trust would."""
+    eventually(lambda: gate(*TRUSTED)[0] == 0, lambda: str(gate(*TRUSTED)))
     code, printed = gate("hiding")
 
     assert code in (EXIT["hold"], EXIT["rollback"]), printed
     assert not printed["client-errors"].startswith("promote")
     assert printed["errors"].startswith("hold: budget left: "), printed["errors"]
     assert "see objective client-errors" in printed["errors"]
-    assert (
-        "promote" == gate("hiding", "--objective", "errors", "--trust", "backend_counters")[1]["errors"][:7]
-    )
 
 
 def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, gate: Gate) -> None:
@@ -164,4 +163,5 @@ def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, g
     code, _ = answers[-1]
 
     assert EXIT["hold"] == code
-    assert 0 == gate("hiding", "--objective", "errors", "--trust", "backend_counters", "--max-age", "8s")[0]
+    trusted = (*TRUSTED, "--max-age", "8s")
+    eventually(lambda: gate(*trusted)[0] == 0, lambda: str(gate(*trusted)))
