@@ -462,8 +462,7 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     where = matchers_of(member, "model")
     if not where.parts:
         return SourceFacts()
-    found = prometheus.instant(f"max by (instance) ({state.MODEL_READY}{where})")
-    ready = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+    ready = _by_server(prometheus, f"{state.MODEL_READY}{where}")
     of_readiness = member.labels.get(names.INDICATOR) == Readiness.name()
     if not ready:
         return _removed(prometheus, member)
@@ -557,65 +556,76 @@ def servers(prometheus: Prometheus) -> Source:
 
 
 def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
-    def ready_by(*labels: str, over: str = "{}") -> dict[str, bool]:
-        series = over.format(f"{state.MODEL_READY}{matchers_of(member, *labels)}")
-        found = prometheus.instant(f"max by (instance) ({series})")
-        return {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
-
+    """Return where a model is ready, for an alert about it, and whether that is over, or a dead server the reason."""
     model, own = member.labels["model"], member.labels.get("instance")
-    ready, of_all_versions = ready_by("model", "version"), ready_by("model")
-    unknown = _unknown_servers(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model')}")
-    here = [own] if own else [*ready, *unknown]
-    lost = {server for server in here if not ready.get(server)}
-    fault: Fault | None = None
-    dead: str | None = None
+    any_version = f"{state.MODEL_READY}{matchers_of(member, 'model')}"
+    listing, unknown = _by_server(prometheus, any_version), _unknown_servers(prometheus, any_version)
+    ready = _by_server(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model', 'version')}")
+    lost = {server for server in ([own] if own else [*ready, *unknown]) if not ready.get(server)}
+    served, silence = any(listing.values()), _nothing_known(unknown) if unknown else ""
+    dead, fault, title = None, None, None
     if member.name in ABOUT_READINESS:
-        down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
-        dead = down[0].words if lost and lost == {server.instance for server in down} else ""
-        if unknown and not ready:
-            dead = f"{model}: {_nothing_known(unknown)}"
+        dead = f"{model}: {silence}" if unknown and not ready else _dead_server(prometheus, lost)
     if member.name in _OVER_ONCE_READY:
-        of_burn = member.name == Readiness.burn_alert
-        # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
-        is_recorded = not lost or (dead and (not of_burn or (unknown and not ready)))
-        ended = _ready_again(prometheus, member, now=not lost) if is_recorded else None
-        is_over = bool(ready) and not lost if of_burn else ended is not None and bool(ready or dead)
-        dead = "" if is_over else dead
-        fault = Fault()
-        if is_over:
-            fault = Fault(over=f"ready again{since_text(ended)}", since=ended.value if ended else None)
-        elif member.name == "TritonModelDownEverywhere" and any(of_all_versions.values()):
-            none = f"max({state.MODEL_READY}{matchers_of(member, 'model')}) == 0"
-            ended, dead = _first(prometheus, _last_time(f"timestamp({none})")), ""
-            fault = Fault(over=f"served again{since_text(ended)}", since=ended.value if ended else None)
-        elif not (dead or all(ready.values())):
-            since = _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{matchers_of(member, 'model')})")
-            fault = Fault(since=since)
+        is_ready = bool(ready) and not lost
+        fault = _fault_of_model(prometheus, member, dead, is_ready=is_ready, served=served)
+    is_over = fault is not None and bool(fault.over)
     shown = ready_text(ready, unknown)
-    if member.name == LOAD_FAILED and own and not (lost or (fault and fault.over)):
+    if member.name == LOAD_FAILED and own and not (lost or is_over):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
         kept = prometheus.instant(f"increase({reloads}[15m]) > 0")
         shown += "\nthe reload failed; what was loaded before goes on serving" if kept else ""
-    facts = ((SERVERS, shown),) if shown else ()
-    faults = {key_of(member.labels): fault} if fault is not None else {}
-    known = SourceFacts(facts=facts, faults=faults, dead_server=dead)
-    if not of_all_versions:
+    not_served: str | None = "" if served else f"no server has {model} ready"
+    if not listing:
         # Where only Triton's metrics are read, there never is one.
-        vanished = ready_by("model", over="last_over_time({}[1h])")
-        not_served = f"no server reports {model} any more" if vanished else None
-        not_served = _nothing_known(unknown) if unknown else not_served
-        return known.model_copy(update={"not_served": not_served})
-    not_served = "" if any(of_all_versions.values()) else f"no server has {model} ready"
-    if member.name in (LOAD_FAILED, UNLOADED_IN_USE):
-        nothing = not_served and not (unknown or (fault and fault.over))
+        vanished = prometheus.instant(f"last_over_time({any_version}[1h])")
+        not_served = silence or (f"no server reports {model} any more" if vanished else None)
+    elif member.name in (LOAD_FAILED, UNLOADED_IN_USE):
+        nothing = not (served or unknown or is_over)
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
-        known = known.model_copy(update={"title": title})
     elif member.name == "TritonModelDownEverywhere":
-        of_known = f"No server that is known serves {model}"
-        title = f"{of_known}: {_nothing_known(unknown)}" if not_served and unknown else ""
-        known = known.model_copy(update={"title": title})
-    not_ready = sum(not good for good in ready.values()) + len(unknown) if ready else None
-    return known.model_copy(update={"not_served": not_served, "servers_not_ready": not_ready})
+        title = f"No server that is known serves {model}: {silence}" if silence and not served else ""
+    return SourceFacts(
+        facts=((SERVERS, shown),) if shown else (),
+        faults={key_of(member.labels): fault} if fault is not None else {},
+        title=title,
+        dead_server="" if is_over else dead,
+        servers_not_ready=sum(not good for good in ready.values()) + len(unknown) if ready else None,
+        not_served=not_served,
+    )
+
+
+def _by_server(prometheus: Prometheus, series: str) -> dict[str, bool]:
+    """Return for each server whether a series is above 0 there."""
+    found = prometheus.instant(f"max by (instance) ({series})")
+    return {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+
+
+def _dead_server(prometheus: Prometheus, lost: set[str]) -> str:
+    """Return in words which server does not answer, where a model is not ready on such servers alone; else nothing."""
+    down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
+    return down[0].words if lost and lost == {server.instance for server in down} else ""
+
+
+def _fault_of_model(
+    prometheus: Prometheus, member: Member, dead: str | None, *, is_ready: bool, served: bool
+) -> Fault:
+    """Return whether the model is ready again, as far as the alert asks for that."""
+    of_burn = member.name == Readiness.burn_alert
+    # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
+    is_recorded = is_ready or (dead and not of_burn)
+    ended = _ready_again(prometheus, member, now=is_ready) if is_recorded else None
+    if ended is not None or (of_burn and is_ready):
+        return _over("ready again", ended)
+    if member.name == "TritonModelDownEverywhere" and served:
+        none = f"max({state.MODEL_READY}{matchers_of(member, 'model')}) == 0"
+        return _over("served again", _first(prometheus, _last_time(f"timestamp({none})")))
+    where = matchers_of(member, "model", "version")
+    return Fault(since=None if dead else _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
+
+
+def _over(what: str, ended: Sample | None) -> Fault:
+    return Fault(over=f"{what}{since_text(ended)}", since=ended.value if ended is not None else None)
 
 
 _OVER_ONCE_READY = {
@@ -668,31 +678,17 @@ def _nothing_known(servers: Mapping[str, Sample]) -> str:
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     """Return which of the servers are down and what they served, for an alert about a server or a job."""
     of_all = f"{state.SERVER_LIVE}{matchers_of(member, 'job')}"
-    found = prometheus.instant(f"max by (instance) ({of_all})")
-    live = {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
+    live = _by_server(prometheus, of_all)
     instance, is_down = member.labels.get("instance"), is_not_served(member)
-    facts: tuple[tuple[str, str], ...] = ()
     if instance and instance not in live:
-        own = f"{state.SERVER_LIVE}{matchers_of(member, 'instance')}"
-        last = prometheus.instant(f"last_over_time({own}[1h])")
-        vanished = any(not sample.value for sample in last)
-        if last and member.labels.get("model"):
-            vanished = not prometheus.instant(f"{state.MODEL_READY}{matchers_of(member, 'model')}")
-        faults = {key_of(member.labels): Fault()} if is_down or member.name in EXPORTER_DOWN else {}
-        not_served = f"nothing reports on {instance} any more" if vanished else ""
-        if unknown := _unknown_servers(prometheus, own):
-            not_served = _nothing_known(unknown)
-            facts = ((SERVERS, not_served),) if is_down else ()
-            if is_down and last and not vanished:  # it answered before its exporter died
-                again = _answers_again(prometheus, member, live)
-                return again.model_copy(update={"facts": facts, "not_served": ""})
-        return SourceFacts(facts=facts, title="" if facts else None, faults=faults, not_served=not_served)
+        return _unreported(prometheus, member, live)
     down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
     concerned = [server for server in down if instance in (None, server.instance)]
     not_live = None if instance is None else f"{instance} does not answer" if concerned else ""
     if instance and (member.name in EXPORTER_DOWN or (is_down and not concerned)):
         again = _answers_again(prometheus, member, live)
         return again.model_copy(update={"not_served": not_live})
+    facts: tuple[tuple[str, str], ...] = ()
     if concerned:
         names_of_down = listed(sorted(server.instance for server in down), _SERVERS_NAMED)
         models = {model: numbers for server in concerned for model, numbers in server.models.items()}
@@ -716,6 +712,25 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     return SourceFacts(facts=facts, title=title, faults=faults, not_served=not_live)
 
 
+def _unreported(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:
+    """Return what is known of a server that no exporter reports on: of what is `live`, it is no part."""
+    instance, is_down = member.labels["instance"], is_not_served(member)
+    own = f"{state.SERVER_LIVE}{matchers_of(member, 'instance')}"
+    last = prometheus.instant(f"last_over_time({own}[1h])")
+    vanished = any(not sample.value for sample in last)
+    if last and member.labels.get("model"):
+        vanished = not prometheus.instant(f"{state.MODEL_READY}{matchers_of(member, 'model')}")
+    unknown = _unknown_servers(prometheus, own)
+    nothing_known = _nothing_known(unknown) if unknown else ""
+    facts = ((SERVERS, nothing_known),) if unknown and is_down else ()
+    if facts and last and not vanished:  # it answered before its exporter died
+        again = _answers_again(prometheus, member, live)
+        return again.model_copy(update={"facts": facts, "not_served": ""})
+    faults = {key_of(member.labels): Fault()} if is_down or member.name in EXPORTER_DOWN else {}
+    not_served = nothing_known or (f"nothing reports on {instance} any more" if vanished else "")
+    return SourceFacts(facts=facts, title="" if facts else None, faults=faults, not_served=not_served)
+
+
 def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bool]) -> SourceFacts:
     """Return since when the server or exporter of an alert answers again, and which models the server lacks still."""
     instance = member.labels["instance"]
@@ -723,8 +738,7 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    fault = Fault(over=f"answers again{since_text(ended)}", since=ended.value if ended else None)
-    again = SourceFacts(faults={key_of(member.labels): fault})
+    again = SourceFacts(faults={key_of(member.labels): _over("answers again", ended)})
     if of_exporter:
         return again.model_copy(
             update={"title": f"The exporter of Triton {instance} did not answer Prometheus"}
