@@ -120,7 +120,7 @@ class Workload:
         batcher = self.batch > 1
         configuration = Configuration(self.instances, "cpu", 1, self.batch if batcher else 8, batcher)
         promise = Promise("o", "latency" if self.latency else "queue", 0.95, self.threshold)
-        [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [promise], changes=False)
+        [advice] = advise(Measured("m", "1", configuration, tuple(steps), (promise,)), changes=False)
         return advice.breaks.estimate if advice.breaks else None
 
 

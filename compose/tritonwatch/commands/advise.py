@@ -16,7 +16,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import advise
-from triton_slo.advise.measured import Measured, Promises, read_models, read_promises
+from triton_slo.advise.measured import Measured, read_models, with_promises
 from triton_slo.advise.report import checked_text, compare, document, read, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
@@ -37,12 +37,8 @@ def run(args: argparse.Namespace) -> int:
         return _watch(args)
     if args.check:
         return _check(args)
-    models, promises, end = _measured(args, _warn)
-    advice = [
-        each
-        for measured in models
-        for each in advise(measured, promises.get((measured.model, measured.version), ()), args.changed)
-    ]
+    models, end = _measured(args, _warn)
+    advice = [each for measured in models for each in advise(measured, args.changed)]
     advice.sort(key=lambda each: each.order)
     print(json.dumps(document(advice, end), indent=2) if args.json else _printable(map(text, advice)))
     return 0
@@ -52,7 +48,7 @@ def _check(args: argparse.Namespace) -> int:
     if args.changed:
         raise ProblemsError(Problem("--check", "compares what was predicted", "leave out --if"))
     saved = read(str(args.check), text_of(args.check))
-    models, _, _ = _measured(args, _warn)
+    models, _ = _measured(args, _warn)
     known = {(measured.model, measured.version): measured for measured in models}
     comparisons = []
     for advice in saved.advice:
@@ -113,8 +109,8 @@ def _update(watch: Watch, args: argparse.Namespace) -> None:
     while True:
         began, before = time.thread_time(), watch.computations
         try:
-            models, promises, _ = _measured(args, lambda message: _LOG.warning("%s", printable(message)))
-            watch.update(models, promises, time.time())
+            models, _ = _measured(args, lambda message: _LOG.warning("%s", printable(message)))
+            watch.update(models, time.time())
         except ProblemsError as error:
             _LOG.error("%s", printable(str(error)))
         except Exception:  # noqa: BLE001 - the boundary: a defect must not end the thread
@@ -125,9 +121,7 @@ def _update(watch: Watch, args: argparse.Namespace) -> None:
         time.sleep(args.watch)
 
 
-def _measured(
-    args: argparse.Namespace, warn: Callable[[str], None]
-) -> tuple[tuple[Measured, ...], Promises, float]:
+def _measured(args: argparse.Namespace, warn: Callable[[str], None]) -> tuple[tuple[Measured, ...], float]:
     """Return the models with their objectives, and the end of the measured time."""
     objectives = _objectives(args)
     # A step of some scrapes holds enough of them, and an hour enough steps.
@@ -149,14 +143,14 @@ def _measured(
             hint = did_you_mean(args.model, known) if args.model and args.model not in known else ""
             wrong = f"Prometheus has no counters of {which} in the last {in_words(args.last)}{hint}"
             raise ProblemsError(Problem("", wrong))
-        promises = read_promises(prometheus, objectives, models, start, end, step)
+        models = with_promises(prometheus, objectives, models, start, end, step)
         for warning in prometheus.warnings:
             warn(f"{WARNS}{warning}")
-    if not any(promises.values()):
+    if not any(measured.promises for measured in models):
         names = ", ".join(sorted({measured.model for measured in models}))
         fix = "give --objectives a folder with one of the kind queue or latency for it"
         raise ProblemsError(Problem("", f"no objective on waits or latency concerns {names}", fix))
-    return models, promises, end
+    return models, end
 
 
 def _objectives(args: argparse.Namespace) -> tuple[Objective, ...]:

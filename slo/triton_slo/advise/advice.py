@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_slo.advise.fit import LARGE_Z, Fit, Overload, UnfitError, fit, overloads, present, queue_limit
+from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads, present, queue_limit, waits_less
 from triton_slo.advise.measured import NEAR, Configuration, Measured, Promise, Step, total
 from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -43,8 +43,12 @@ class Range:
 
     def times(self, factor: float) -> Range:
         """Return the range in another unit."""
-        values = (self.least, self.estimate, self.most)
-        return Range(*(None if value is None else value * factor for value in values))
+        return Range(*(value and value * factor for value in (self.least, self.estimate, self.most)))
+
+    @property
+    def low(self) -> float:
+        """The least that is known."""
+        return self.least or self.most or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Advice:
     def order(self) -> float:
         """The least room that is known: what advice is sorted by."""
         room = self.headroom
-        return 0.0 if self.is_overloaded else math.inf if room is None else room.least or room.most or 0.0
+        return 0.0 if self.is_overloaded else math.inf if room is None else room.low
 
     @property
     def is_overloaded(self) -> bool:
@@ -104,46 +108,39 @@ class Advice:
 
 
 def advise(
-    measured: Measured,
-    promises: Sequence[Promise],
-    changed: Mapping[str, float] | None = None,
-    *,
-    changes: bool = True,
+    measured: Measured, changed: Mapping[str, float] | None = None, *, changes: bool = True
 ) -> tuple[Advice, ...]:
     """Return the advice on each objective of one model version.
 
     `changed` is a change to predict, by name, such as `instances`; without `changes` none is looked for.
     """
-    now = measured.configuration
-    over: Overload | None = None
-    if now is not None and not (now.unsupported or now.steps):
-        over = next(reversed(overloads(measured.steps, now)), None)
+    now, steps, promises = measured.configuration, measured.steps, measured.promises
+    over = overloads(steps, now) if now and not (now.unsupported or now.steps) else []
 
     def of(promise: Promise) -> Advice:
-        advice = Advice(measured.model, measured.version, promise, now, over)
+        advice = Advice(measured.model, measured.version, promise, now, over[-1] if over else None)
         if now is None:
             why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
             return replace(advice, unknown="no_configuration", text=why)
         try:
-            fitted = fit(measured.steps, now, promise.target, promise.threshold)
-            traffic = present(fitted, measured.steps)
-            play = Play(traffic, promise)
+            fitted = present(fit(steps, now, promise, over), steps)
+            play = Play(fitted, promise, now)
             breaks = play.breaks(now)
-            _refuse_contradiction(advice, play, breaks, fitted, total(measured.steps))
+            _refuse_contradiction(play, breaks, over, steps)
         except UnfitError as error:
             return replace(advice, unknown=error.reason, text=str(error))
-        asked = play.change(changed, now) if changed else None
-        advice = replace(advice, fit=traffic, breaks=breaks if breaks.most else None, asked=asked)
+        asked = play.change(changed) if changed else None
+        advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
         if breaks.estimate is None or not breaks.most:
-            reason, text = _why_no_estimate(fitted, promise, now, breaks)
+            reason, text = _why_no_estimate(play, breaks)
             advice = replace(advice, unknown=reason, text=text)
         if not changes or advice.needs_change is False:
             return advice
-        plays = [Play(traffic, other) if other != promise else play for other in promises]
+        plays = [Play(fitted, other, now) if other != promise else play for other in promises]
         found = [
             change
-            for change in (play.change(what, now) for what in _candidates(now, fitted))
-            if _is_better(change.breaks, breaks) and not any(_harms(each, change, now) for each in plays)
+            for change in map(play.change, _candidates(now, fitted))
+            if _is_better(change.breaks, breaks) and not any(_harms(each, change) for each in plays)
         ]
         # Where only an upper limit is known, the order of the candidates stays.
         found.sort(key=lambda change: -(change.breaks.least or 0.0))
@@ -152,31 +149,33 @@ def advise(
     return tuple(map(of, promises))
 
 
-def _refuse_contradiction(advice: Advice, play: Play, breaks: Range, fitted: Fit, sums: Step) -> None:
+def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], steps: Sequence[Step]) -> None:
     """Raise UnfitError where it held at traffic above the range, or more requests were bad than the busiest minutes explain,
     or they waited much less than modelled."""
-    promise, now, traffic = advice.promise, advice.configuration or Configuration(), play.fit
+    promise, fitted, sums = play.promise, play.fit, total(steps)
     bad = math.nan if promise.good is None else 1 - promise.good
     allowed, most = 1 - promise.target, breaks.estimate or breaks.most or 0.0
-    held = promise.holds is True and most < fitted.rate / GAIN
-    if traffic.seconds >= 60 and not advice.is_overloaded and most < traffic.rate / GAIN:
+    came = sums.requests + sums.failures
+    usual = came / len({step.at for step in steps}) / steps[0].seconds
+    held = promise.holds is True and most < usual / GAIN
+    if fitted.seconds >= 60 and not (over and over[-1].lasts) and most < fitted.rate / GAIN:
         # Even if all that were bad came in the last minutes.
-        held |= bad * (sums.requests + sums.failures) < allowed / NEAR * traffic.rate * traffic.seconds
-    less = fitted.z < -LARGE_Z and fitted.wait < 0.75 * fitted.modelled_wait - 0.001 * promise.threshold
+        held |= bad * came < allowed / NEAR * fitted.rate * fitted.seconds
     why = "some executions may take much longer than most, and counters do not show how long"
-    if held or (less and breaks.estimate is not None):
+    if held or (breaks.estimate is not None and waits_less(fitted, promise.threshold)):
         why += ", or large batches take less than small ones suggest"
         why += f" (mean wait {measured_text(fitted.wait)}, not {measured_text(fitted.modelled_wait)}, z {fitted.z:.1f})"
         raise UnfitError("tail_differs", f"fewer requests were late at this traffic than predicted: {why}")
-    if bad > allowed / NEAR and not (fitted.left_out or advice.overload):
-        predicted = play.bad(now.setting(fitted.rows), fitted.slow, GAIN * fitted.peak / fitted.servers)
+    if bad > allowed / NEAR and not (fitted.left_out or over):
+        predicted = play.bad(play.now.setting(fitted.rows), fitted.slow, GAIN * fitted.peak / fitted.servers)
         if bad > 3 * predicted:
             text = f"{ratio(bad)} of the requests were late, and {ratio(predicted)} are predicted at the busiest time: {why}"
             raise UnfitError("tail_differs", f"{text}, or many requests come at once at regular times")
 
 
-def _why_no_estimate(fitted: Fit, promise: Promise, now: Configuration, breaks: Range) -> tuple[str, str]:
+def _why_no_estimate(play: Play, breaks: Range) -> tuple[str, str]:
     """Return the reason and its sentence."""
+    fitted, promise, now = play.fit, play.promise, play.now
     service = fitted.service
     if breaks.most and breaks.least is None:
         return "unseen_tail", (
@@ -237,21 +236,21 @@ def _is_better(after: Range, before: Range) -> bool:
     return after.estimate > GAIN * before.estimate
 
 
-def _harms(play: Play, change: Change, now: Configuration) -> bool:
+def _harms(play: Play, change: Change) -> bool:
     """Return whether a change may lower a break rate to less than the traffic with some room."""
-    before, after = play.breaks(now), play.change(change.what, now).breaks
-    low = after.least or after.most or 0.0
-    return low < (before.least or before.most or 0.0) and low < ROOM * play.fit.rate
+    low = play.change(change.what).breaks.low
+    return low < min(play.breaks(play.now).low, ROOM * play.fit.rate)
 
 
 class Play:
     """Simulations of one model under one objective."""
 
-    def __init__(self, fitted: Fit, promise: Promise) -> None:
-        self.fit, self.promise = fitted, promise
+    def __init__(self, fitted: Fit, promise: Promise, now: Configuration) -> None:
+        self.fit, self.promise, self.now = fitted, promise, now
         self.breaks = cache(self._breaks)
 
-    def change(self, what: Mapping[str, float], now: Configuration) -> Change:
+    def change(self, what: Mapping[str, float]) -> Change:
+        now = self.now
         changed = apply(now, what)
         servers = int(what.get("replicas", self.fit.servers))
         breaks = self.breaks(changed).times(servers / self.fit.servers)

@@ -7,16 +7,16 @@ variation from the spread of sums over steps of some seconds.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from statistics import fmean, median, stdev
 
 import numpy as np
 
 from triton_exporter.common.duration import measured_text
-from triton_slo.advise.measured import Configuration, Step, total
+from triton_slo.advise.measured import Configuration, Promise, Step, total, totals
 from triton_slo.advise.simulate import Service, Setting, simulate
 
 BLOCKS = 12
@@ -55,18 +55,17 @@ class UnfitError(Exception):
 class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
-    `rate` is that of all servers, of all the time or of the `seconds` before `until` (Unix time), as `utilization`; `peak`
-    that of the busiest twelfth of the time, or of an overload. `slow` and `fast` are the ends of what the counters allow,
-    two standard errors away: an execution of a mean batch takes the same with all three. Waits are those outside of
-    overloads. `overhead` is the time of a request outside of queue and execution, `batch` the largest mean of a step in
-    requests, `left_out` the share of the steps that are unlike the rest.
+    `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean batch takes the
+    same with all three. `peak` is the rate of the busiest twelfth of the time, or of an overload. `overhead` is the time of a
+    request outside of queue and execution, `left_out` the share of the steps that are unlike the rest, `batch` the largest mean
+    of a step in requests. Waits are those outside of overloads. The `rate` of all servers, and `utilization`, are those of the
+    `seconds` before `until` (Unix time).
     """
 
     service: Service
     slow: Service
     fast: Service
     rows: int
-    rate: float
     peak: float
     burst: float
     servers: int
@@ -77,10 +76,11 @@ class Fit:
     modelled_wait: float
     z: float
     left_out: float
+    batch: float
+    rate: float = 0.0
+    utilization: float = 0.0
     seconds: float = 0.0
     until: float = 0.0
-    utilization: float = 0.0
-    batch: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +110,9 @@ class Overload:
         return self.since - step.seconds < step.at <= self.until + step.seconds
 
 
-def _moments(steps: Iterable[Step]) -> list[Step]:
-    """Return what all servers did in each step."""
-    by_moment: dict[float, list[Step]] = defaultdict(list)
-    for step in steps:
-        by_moment[step.at].append(step)
-    return [replace(total(own), at=at) for at, own in sorted(by_moment.items())]
-
-
 def present(fitted: Fit, steps: Sequence[Step]) -> Fit:
     """Return the fit with the traffic of the last minutes in which requests came, or of less where more come since."""
-    moments, length, rate = _moments(steps), steps[0].seconds, 0.0
+    moments, length, rate = totals(steps, attrgetter("at")), steps[0].seconds, 0.0
     while len(moments) > 1 and moments[-1].came <= 0:
         moments.pop()
     for span in PRESENT:
@@ -128,7 +120,7 @@ def present(fitted: Fit, steps: Sequence[Step]) -> Fit:
         sums, seconds = total(recent), length * len(recent)
         if not rate or sums.came - rate * seconds > LARGE_Z * (fitted.burst * rate * seconds) ** 0.5:
             rate, busy = max(1.0, sums.came) / seconds, sums.busy_seconds / sums.seconds / fitted.instances
-            fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=recent[-1].at)
+            fitted = replace(fitted, rate=rate, utilization=busy, seconds=seconds, until=sums.at)
     return fitted
 
 
@@ -137,7 +129,7 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
 
     Where clients wait for answers, it stops growing at their number.
     """
-    found, moments = list[Overload](), _moments(steps)
+    found, moments = list[Overload](), totals(steps, attrgetter("at"))
 
     def is_busy(sums: Step) -> bool:
         return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
@@ -180,10 +172,12 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
     return found
 
 
-def fit(steps: Sequence[Step], configuration: Configuration, target: float, threshold: float) -> Fit:
+def fit(
+    steps: Sequence[Step], configuration: Configuration, promise: Promise, over: Sequence[Overload]
+) -> Fit:
     """Return what the counters say of a model. Raises UnfitError where they do not allow advice.
 
-    `target` and `threshold` (seconds) say how many executions are needed, and how far off a wait may be.
+    The objective says how many executions are needed, and how far off a wait may be.
     """
     if configuration.steps:
         names = ", ".join(dict.fromkeys(configuration.steps))
@@ -194,7 +188,7 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
         # Each execution has one request, whose time is read at the same moment as their number.
         steps = [replace(step, busy_seconds=step.compute_seconds) for step in steps]
     active = [step for step in steps if step.executions > 0 and step.requests > 0]
-    _require_executions(active, target)
+    _require_executions(active, promise.target)
     each = total(active).inferences / total(active).requests
     if abs(each - round(each)) > 0.03 * each or each < 0.5:
         text = f"requests have {each:.2f} inferences on average: the mix of sizes is not known"
@@ -204,13 +198,12 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     if why := queue_limit(setting):
         raise UnfitError("queue_limit", f"{why}; leave the limit out")
     kept = _without_disturbances(active, _services(active, rows)[0])
-    _require_executions(kept, target)
-    service, slow, fast = _services(kept, rows)
-    _refuse_shared_device(kept, service)
-    over = overloads(steps, configuration)
-    moments = _moments(steps)
+    _require_executions(kept, promise.target)
+    services = _services(kept, rows)
+    _refuse_shared_device(kept, services[0])
+    moments, lasts = totals(steps, attrgetter("at")), bool(over) and over[-1].lasts
     last = moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :]
-    recent, lasts = total(last), bool(over) and over[-1].lasts
+    recent = total(last)
     if not lasts and moments[-1].waiting > 0 and recent.waiting > LARGE_Z * max(1.0, recent.came) ** 0.5:
         text = f"{recent.came:.0f} requests came in the last minute, {recent.requests:.0f} were answered"
         raise UnfitError("load_changed", f"the load changed: {text}; ask again in a minute")
@@ -221,33 +214,28 @@ def fit(steps: Sequence[Step], configuration: Configuration, target: float, thre
     # Steps that were idle count: they are part of the time in which the requests came.
     known = {(step.server, step.at) for step in kept}
     used = [step for step in steps if not step.executions or (step.server, step.at) in known]
-    servers = _servers(used)
-    whole, used_whole = total(kept), total(used)
+    servers, whole = _servers(used), total(kept)
     calm = [step for step in used if not any(each.covers(step) for each in over)]
     # The last step may be the beginning of an overload.
     waited = [step for step in calm if step.executions and step.at < moments[-1].at]
-    burst, played = 1.0, Played(0.0, 0.0, 0.0)
+    burst, played = 1.0, Played(0.0, 0.0, 0.0, 0.0, 1.0)
     if waited:
-        dispersion = _dispersion(calm)
-        burst, played = _match(setting, waited, (service, slow, fast), dispersion, threshold, refuse=not over)
+        index, most = _dispersion(calm)
+        burst, played = _match(setting, waited, services, index, most, promise.threshold, refuse=not over)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     return Fit(
-        service=service,
-        slow=slow,
-        fast=fast,
+        *services,
         rows=rows,
-        rate=(used_whole.requests + used_whole.failures) / len({step.at for step in used}) / used[0].seconds,
         peak=max(
-            *(servers * block.requests / block.seconds for block in map(total, _blocks(kept))),
-            *(each.rate for each in over),
+            *(servers * block.rate for block in map(total, _parts(kept))), *(each.rate for each in over)
         ),
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
         executions=whole.executions,
         instances=configuration.instances,
-        wait=total(waited).queue_seconds / max(1.0, total(waited).requests),
-        modelled_wait=played.wait,
+        wait=played.wait,
+        modelled_wait=played.modelled_wait,
         z=played.z,
         left_out=1 - len(kept) / len(active),
         batch=max(step.requests / step.executions for step in kept),
@@ -314,9 +302,8 @@ def _off(step: Step, service: Service) -> float:
 
 def _neighbours(steps: Sequence[Step]) -> list[tuple[Step, Step]]:
     """Return each step with the next one of its server."""
-    known = {(step.server, step.at): step for step in steps}
-    after = ((step, known.get((step.server, step.at + step.seconds))) for step in steps)
-    return [(step, following) for step, following in after if following is not None]
+    pairs = pairwise(sorted(steps, key=attrgetter("server", "at")))
+    return [(one, two) for one, two in pairs if (one.server, one.at + one.seconds) == (two.server, two.at)]
 
 
 def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
@@ -333,48 +320,46 @@ def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
     return cv2, squares * 2 / len(steps) ** 0.5
 
 
-def _blocks(steps: Sequence[Step]) -> list[list[Step]]:
-    ordered = sorted(steps, key=lambda step: step.at)
+def _parts(steps: Sequence[Step]) -> list[list[Step]]:
+    ordered = sorted(steps, key=attrgetter("at"))
     size = math.ceil(len(ordered) / BLOCKS)
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
 
 def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]:
     """Return the steps of the parts of the time in which executions took what they take in most."""
-    blocks = _blocks(steps)
-    ratios = [total(block).busy_seconds / _expected(total(block), service) for block in blocks]
+    parts = _parts(steps)
+    ratios = [block.busy_seconds / _expected(block, service) for block in map(total, parts)]
     middle = median(ratios)
     noise = 1.5 * median(abs(ratio - middle) for ratio in ratios)
     # Of few executions that vary, a part differs by chance.
     one = median(abs(_off(step, service)) for step in steps)
-    limit = max(STRANGE * middle, 4 * noise, 6 * one / (total(steps).executions / len(blocks)) ** 0.5)
-    alike = [block for block, ratio in zip(blocks, ratios, strict=True) if abs(ratio - middle) <= limit]
-    if len(alike) < len(blocks) / 2 or noise > 3 * STRANGE * middle:
+    limit = max(STRANGE * middle, 4 * noise, 6 * one / (total(steps).executions / len(parts)) ** 0.5)
+    alike = [part for part, ratio in zip(parts, ratios, strict=True) if abs(ratio - middle) <= limit]
+    if len(alike) < len(parts) / 2 or noise > 3 * STRANGE * middle:
         text = "executions take longer at some times than at others, and nothing that Triton counts says why"
         raise UnfitError("unsteady", text)
-    return [step for block in alike for step in block]
+    return [step for part in alike for step in part]
 
 
 def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
     """Raise UnfitError where executions take longer the more another model of the server works, in each half of the time."""
-    totals: dict[str, float] = defaultdict(float)
-    for step in steps:
-        for name, instances in step.others_busy.items():
-            totals[name] += instances
+    names = dict.fromkeys(name for step in steps for name in step.others_busy)
+    busy = {name: [step.others_busy.get(name, 0.0) for step in steps] for name in names}
+    weights = np.sqrt([step.executions for step in steps])
+    ratios = np.array([step.busy_seconds / _expected(step, service) for step in steps])
 
-    def is_shared(name: str, steps: Sequence[Step]) -> bool:
-        busy = [step.others_busy.get(name, 0.0) for step in steps]
-        if len(steps) < 5 or np.ptp(busy) < 0.001:
+    def grows(works: Sequence[float], part: slice) -> bool:
+        works = works[part]
+        if len(works) < 5 or np.ptp(works) < 0.001:
             return False
-        weights = np.sqrt([step.executions for step in steps])
-        ratios = [step.busy_seconds / _expected(step, service) for step in steps]
-        (slope, _), covariance = np.polyfit(busy, ratios, 1, w=weights, cov=True)
-        return bool(slope > SHARED_T * covariance[0, 0] ** 0.5 and slope * np.std(busy) > SHARED)
+        (slope, _), covariance = np.polyfit(works, ratios[part], 1, w=weights[part], cov=True)
+        return bool(slope > SHARED_T * covariance[0, 0] ** 0.5 and slope * np.std(works) > SHARED)
 
     half = len(steps) // 2
-    for name in sorted(totals, key=lambda name: -totals[name])[:5]:
+    for name in sorted(busy, key=lambda name: -sum(busy[name]))[:5]:
         # Where the traffic of several rises together once, so do the executions of one that gets slower with its own.
-        if is_shared(name, steps[:half]) and is_shared(name, steps[half:]):
+        if grows(busy[name], slice(half)) and grows(busy[name], slice(half, None)):
             raise UnfitError(
                 "shared_device",
                 f"executions take longer at times at which other models work more (most clearly {name}): they share a "
@@ -383,24 +368,21 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
 
 
 def _dispersion(steps: Sequence[Step]) -> tuple[float, float]:
-    """Return the index of dispersion of arrivals, and its standard error; slow changes of the rate do not count."""
+    """Return the index of dispersion of arrivals, and the most that it may be; slow changes of the rate do not count."""
     squares = sorted((after.requests - step.requests) ** 2 for step, after in _neighbours(steps))
     if len(squares) < 10:
         return 1.0, math.inf
     # The largest tenth may be jumps: traffic that begins or ends. Without it a normal distribution has 0.623 of it.
     usual = fmean(squares[: round(0.9 * len(squares))]) / 0.623
     index = usual / 2 / fmean(step.requests for step in steps)
-    return index, index * (3 / len(squares)) ** 0.5
+    return index, index * (1 + 2 * (3 / len(squares)) ** 0.5)
 
 
 def _servers(steps: Sequence[Step]) -> int:
     """Return the number of servers that get requests now. Raises UnfitError where their rates differ much."""
-    by_server: dict[str, list[Step]] = defaultdict(list)
-    for step in steps:
-        by_server[step.server].append(step)
-    last = max(step.at for step in steps)
-    now = [total(own) for own in by_server.values() if own[-1].at >= last - 2 * own[-1].seconds]
-    rates = [own.requests / own.seconds for own in now]
+    servers = totals(steps, attrgetter("server"))
+    since = max(step.at for step in steps) - 2 * steps[0].seconds
+    rates = [server.rate for server in servers if server.at >= since]
     serving = [rate for rate in rates if rate > 0.01 * sum(rates)]
     if (share := max(serving) / sum(serving)) * len(serving) > 1.25:
         text = f"one of {len(serving)} servers gets {share:.0%} of the requests: balance them first"
@@ -410,27 +392,32 @@ def _servers(steps: Sequence[Step]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The mean wait of the present as modelled; how many standard errors the measured one is above it.
+    """The mean wait of the present as measured and as modelled, and how many standard errors lie between.
 
     `z_batch` is that of the mean batch, `usual` the wait of the median part of the time over the modelled one.
     """
 
     wait: float
+    modelled_wait: float
     z: float
     z_batch: float
-    usual: float = 1.0
+    usual: float
+
+
+def waits_less(found: Fit | Played, threshold: float) -> bool:
+    """Return whether requests wait much less than modelled; a thousandth of the threshold is no matter."""
+    return found.z < -LARGE_Z and found.wait < 0.75 * found.modelled_wait - 0.001 * threshold
 
 
 def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
     """Play the present, at the rates of its parts."""
-    blocks = sorted(map(total, _blocks(steps)), key=lambda block: block.requests / block.seconds)
+    blocks = sorted(map(total, _parts(steps)), key=lambda block: block.rate)
     # Modelled seconds and executions of each block; how far the seconds of a level are off by chance.
     queued, executed, chance = [], [], []
-    for key, own in groupby(blocks, lambda block: round(math.log(block.requests / block.seconds) / LEVEL)):
+    for key, own in groupby(blocks, lambda block: round(math.log(block.rate) / LEVEL)):
         alike = list(own)
         level = total(alike)
-        rate = level.requests / level.seconds
-        outcome = simulate(setting, service, rate, burst, requests=_PLAYED, seed=key)
+        outcome = simulate(setting, service, level.rate, burst, requests=_PLAYED, seed=key)
         queued += [outcome.mean_wait * block.requests for block in alike]
         executed += [outcome.executions / len(outcome.waits) * block.requests for block in alike]
         parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
@@ -443,19 +430,22 @@ def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float
         off = (one - whole / expected * other for one, other in zip(measured, modelled, strict=True))
         return (whole - expected) / math.hypot(*off, *chance, 0.05 * expected)
 
-    z = above([block.queue_seconds for block in blocks], queued, chance)
-    z_batch = -above([block.executions for block in blocks], executed, [])
-    usual = median(
-        block.queue_seconds / max(1e-9, other) for block, other in zip(blocks, queued, strict=True)
+    sums, waited = total(blocks), [block.queue_seconds for block in blocks]
+    return Played(
+        wait=sums.queue_seconds / sums.requests,
+        modelled_wait=math.fsum(queued) / sums.requests,
+        z=above(waited, queued, chance),
+        z_batch=-above([block.executions for block in blocks], executed, []),
+        usual=median(one / max(1e-9, other) for one, other in zip(waited, queued, strict=True)),
     )
-    return Played(math.fsum(queued) / total(blocks).requests, z, z_batch, usual)
 
 
 def _match(
     setting: Setting,
     steps: Sequence[Step],
     services: tuple[Service, Service, Service],
-    dispersion: tuple[float, float],
+    index: float,
+    most: float,
     threshold: float,
     *,
     refuse: bool,
@@ -465,35 +455,35 @@ def _match(
     With `refuse`, raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
     """
     service, slow, fast = services
-    wait = total(steps).queue_seconds / total(steps).requests
-    played = alone = play(setting, steps, service, 1.0)
-    # A thousandth of the threshold is no matter; a hundredth Triton itself may take.
-    if refuse and played.z < -LARGE_Z and wait < 0.75 * played.wait - 0.001 * threshold:
-        least = play(setting, steps, fast, 1.0)
-        if least.z < -LARGE_Z:
-            raise UnfitError(
-                "paced_clients",
-                f"requests wait {measured_text(wait)} on average, and would wait {measured_text(least.wait)} or "
-                f"more if they came independently (z {least.z:.1f}): clients wait for answers before they send "
-                "more, or are paced, so that the number of clients, not a rate, breaks the objective",
-            )
-    # Where waits differ from time to time, no z is large.
-    far = wait > 2 * played.wait and wait - played.wait > 0.1 * threshold
-    waits_longer = far or (played.z > LARGE_Z and wait - played.wait > 0.01 * threshold)
-    if not (waits_longer or played.z_batch > LARGE_Z):
-        return 1.0, played
-    index, error = dispersion
-    low, high, most = 1.0, 1.0, index + 2 * error
+    alone = played = play(setting, steps, service, 1.0)
+    wait = alone.wait
+    if refuse and waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:
+        raise UnfitError(
+            "paced_clients",
+            f"requests wait {measured_text(wait)} on average, and would wait {measured_text(least.modelled_wait)} or "
+            f"more if they came independently (z {least.z:.1f}): clients wait for answers before they send "
+            "more, or are paced, so that the number of clients, not a rate, breaks the objective",
+        )
+
+    def is_longer(played: Played, share: float) -> bool:
+        return wait - played.modelled_wait > share * threshold
+
+    # Where waits differ from time to time, no z is large. A hundredth of the threshold Triton itself may take.
+    far = wait > 2 * alone.modelled_wait and is_longer(alone, 0.1)
+    waits_longer = far or (alone.z > LARGE_Z and is_longer(alone, 0.01))
+    if not (waits_longer or alone.z_batch > LARGE_Z):
+        return 1.0, alone
 
     def too_few(played: Played) -> bool:
         # Where a delay is most of the wait, bursts only fill the batches.
         return (played.z if waits_longer else played.z_batch) > 0
 
     # From small ones on: bursts that fill a batch do not wait for its delay.
-    while high < most and too_few(played):
-        low, high = high, min(1.25 * high, most)
-        played = play(setting, steps, service, high)
-    burst = high
+    low = burst = 1.0
+    while burst < most and too_few(played):
+        low, burst = burst, min(1.25 * burst, most)
+        played = play(setting, steps, service, burst)
+    high = burst
     while high - low > 0.05 * low:
         burst = (low + high) / 2
         played = play(setting, steps, service, burst)
@@ -501,21 +491,21 @@ def _match(
     # Are the counts likelier with these bursts than without?
     if index * (1 - 1 / burst) <= math.log(burst):
         burst, played = 1.0, alone
-    far = far and (wait > 1.5 * played.wait or played.usual < 0.3)
-    if far or (refuse and played.z > LARGE_Z and wait - played.wait > 0.1 * threshold):
-        longest = played if far else play(setting, steps, slow, burst)
-        if far or longest.z > LARGE_Z:
-            less = f"not {measured_text(longest.wait)} or less as expected (z {longest.z:.1f})"
-            if played.usual < 0.3:
-                less = "nearly all of it in a small part of the time"
-            why = "and do not come in such bursts: something else delays them, or their rate changes by turns"
-            if setting.limit:
-                why += "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
-            if most < 1:
-                why = "and equally many come in every step: they come together at even intervals, or clients wait for answers"
-            raise UnfitError(
-                "paced_clients" if most < 1 else "other_delay",
-                f"requests wait {measured_text(wait)} on average, {less}, {why}; or an overload was too short to be told "
-                "from that",
-            )
-    return burst, played
+    far = far and (wait > 1.5 * played.modelled_wait or played.usual < 0.3)
+    if not (far or (refuse and played.z > LARGE_Z and is_longer(played, 0.1))):
+        return burst, played
+    longest = played if far else play(setting, steps, slow, burst)
+    if not far and longest.z <= LARGE_Z:
+        return burst, played
+    less = f"not {measured_text(longest.modelled_wait)} or less as expected (z {longest.z:.1f})"
+    if played.usual < 0.3:
+        less = "nearly all of it in a small part of the time"
+    why = "and do not come in such bursts: something else delays them, or their rate changes by turns"
+    if setting.limit:
+        why += "; with a max_queue_size, Triton 2.51 sometimes leaves an instance idle until the next request"
+    if most < 1:
+        why = "and equally many come in every step: they come together at even intervals, or clients wait for answers"
+    raise UnfitError(
+        "paced_clients" if most < 1 else "other_delay",
+        f"requests wait {measured_text(wait)} on average, {less}, {why}; or an overload was too short to be told from that",
+    )

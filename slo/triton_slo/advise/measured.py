@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -54,6 +55,11 @@ class Step:
         """Requests that came: what was answered, or joined the queue."""
         return self.requests + self.failures + self.waiting
 
+    @property
+    def rate(self) -> float:
+        """Requests that were answered in a second."""
+        return self.requests / self.seconds
+
 
 _COUNTERS: Mapping[str, tuple[object, float]] = {
     "executions": (triton.EXEC_COUNT, 1),
@@ -71,12 +77,17 @@ _COUNTERS: Mapping[str, tuple[object, float]] = {
 
 
 def total(steps: Iterable[Step]) -> Step:
-    """Return the sums over steps."""
+    """Return the sums over steps, as of the last one."""
     every = tuple(steps)
     sums: dict[str, Any] = {
         name: math.fsum(getattr(step, name) for step in every) for name in ("seconds", *_COUNTERS)
     }
-    return Step(**sums)
+    return Step(at=max((step.at for step in every), default=0.0), **sums)
+
+
+def totals(steps: Iterable[Step], key: Callable[[Step], Any]) -> list[Step]:
+    """Return the sums over the steps of each key, by key."""
+    return [total(own) for _, own in groupby(sorted(steps, key=key), key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,31 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """An objective on one model version: a share `target` of requests waits, or takes, at most `threshold` seconds.
+
+    `good` is the share that did in the `seconds` that were measured, as estimated; None if it is not known.
+    """
+
+    slo: str
+    signal: Literal["queue", "latency"]
+    target: float
+    threshold: float
+    good: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def verb(self) -> str:
+        return "wait" if self.signal == "queue" else "take"
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it was met in the time that was measured; None where the estimate is too near the target to say so."""
+        bad, allowed = math.inf if self.good is None else 1 - self.good, 1 - self.target
+        return None if self.good is None or allowed / NEAR < bad < NEAR * allowed else bad < allowed
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """What is known of one model version; without a configuration, its exporter does not export it."""
 
@@ -111,6 +147,7 @@ class Measured:
     version: str
     configuration: Configuration | None
     steps: tuple[Step, ...]
+    promises: tuple[Promise, ...] = ()
 
 
 def read_models(
@@ -221,48 +258,22 @@ def _configuration(facts: _Facts) -> Configuration:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """An objective on one model version: a share `target` of requests waits, or takes, at most `threshold` seconds.
-
-    `good` is the share that did in the `seconds` that were measured, as estimated; None if it is not known.
-    """
-
-    slo: str
-    signal: Literal["queue", "latency"]
-    target: float
-    threshold: float
-    good: float | None = None
-    seconds: float = 0.0
-
-    @property
-    def verb(self) -> str:
-        return "wait" if self.signal == "queue" else "take"
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether it was met in the time that was measured; None where the estimate is too near the target to say so."""
-        bad, allowed = math.inf if self.good is None else 1 - self.good, 1 - self.target
-        return None if self.good is None or allowed / NEAR < bad < NEAR * allowed else bad < allowed
-
-
-Promises = Mapping[tuple[str, str], Sequence[Promise]]
-"""Those of each model and version."""
-
-
-def read_promises(
+def with_promises(
     prometheus: Prometheus,
     objectives: Iterable[Objective],
     models: Sequence[Measured],
     start: float,
     end: float,
     step: float,
-) -> Promises:
-    """Return the objectives of each model version on Triton's own waits and latency. Raises PrometheusError.
+) -> tuple[Measured, ...]:
+    """Return the models with their objectives on Triton's own waits and latency. Raises PrometheusError.
 
     The share of good requests is that under the present configuration.
     """
-    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
+    promises: dict[tuple[str, str], list[Promise]] = {(each.model, each.version): [] for each in models}
+    since = {
+        (each.model, each.version): min((step.at for step in each.steps), default=math.inf) for each in models
+    }
     for objective in objectives:
         indicator = objective.indicator
         if not isinstance(indicator, Latency | Queue) or getattr(indicator, "gateway", False):
@@ -271,20 +282,15 @@ def read_promises(
         with suppress(NoSeriesError):
             plan = Plan(objective, Options(scrape_interval_seconds=step))
             history = fetch(prometheus, [plan], start, end, step, recorded=False)
-            since = {
-                (each.model, each.version): min((step.at for step in each.steps), default=math.inf)
-                for each in models
-            }
-            for (_, *key), bad, events in zip(history.keys, history.bad, history.total, strict=True):
-                model, version = key
+            for (_, model, version), bad, events in zip(
+                history.keys, history.bad, history.total, strict=True
+            ):
                 counted = (history.times >= since.get((model, version), math.inf)) & (events > 0)
                 if counted.any():
                     share = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
                     good[model, version] = share, step * float(np.sum(counted))
-        for each in models:
-            target, threshold = objective.resolve(each.model, each.version) or (0.0, None)
+        for key, own in promises.items():
+            target, threshold = objective.resolve(*key) or (0.0, None)
             if threshold is not None:
-                seen = good.get((each.model, each.version), ())
-                promise = Promise(objective.name, indicator.kind, target, threshold, *seen)
-                promises[each.model, each.version].append(promise)
-    return promises
+                own.append(Promise(objective.name, indicator.kind, target, threshold, *good.get(key, ())))
+    return tuple(replace(each, promises=tuple(promises[each.model, each.version])) for each in models)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from itertools import groupby, islice
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
@@ -15,7 +14,7 @@ from triton_exporter.common.moments import hour_text, utc_text
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import Advice, Change, Range, apply
 from triton_slo.advise.fit import ALIKE, LARGE_Z, Fit, Overload, play
-from triton_slo.advise.measured import Configuration, Measured, total
+from triton_slo.advise.measured import Configuration, Measured, total, totals
 from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
@@ -80,7 +79,7 @@ def text(advice: Advice) -> str:
     for number, change in enumerate(advice.changes, 1):
         lines += row(f"change {number}", _change(change))
     snippets = filter(None, (fragment(advice, change) for change in advice.changes))
-    return "\n".join([*lines, *(f"\n{snippet}" for snippet in islice(snippets, 1))])
+    return "\n".join([*lines, *(f"\n{snippet}" for snippet in [*snippets][:1])])
 
 
 def row(word: str, told: str) -> list[str]:
@@ -238,20 +237,18 @@ def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
         few = f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed"
         return replace(found, open=few)
     played = play(now.setting(fit.rows), steps, fit.service, fit.burst)
-    wait = sums.queue_seconds / sums.requests
-    one = sums.requests / sums.seconds
-    near = abs(wait - played.wait) <= max(0.1 * promise.threshold, 0.25 * played.wait)
-    came_true = near or (abs(played.z) <= LARGE_Z and wait <= 2 * played.wait)
-    minutes = [
-        total(own) for _, own in groupby(sorted(steps, key=lambda each: each.at), lambda each: each.at // 60)
-    ]
-    rates = sorted(sums.requests / sums.seconds for sums in minutes)
-    chance = 2 * LARGE_Z * (fit.burst * one / min(sums.seconds for sums in minutes)) ** 0.5
-    if not came_true and rates[-1] - rates[0] > max(VARIED * one, chance):
+    wait, predicted = played.wait, played.modelled_wait
+    near = abs(wait - predicted) <= max(0.1 * promise.threshold, 0.25 * predicted)
+    came_true = near or (abs(played.z) <= LARGE_Z and wait <= 2 * predicted)
+    minutes = totals(steps, lambda each: each.at // 60)
+    rates = sorted(sums.rate for sums in minutes)
+    chance = 2 * LARGE_Z * (fit.burst * sums.rate / min(sums.seconds for sums in minutes)) ** 0.5
+    if not came_true and rates[-1] - rates[0] > max(VARIED * sums.rate, chance):
         told = f"cannot be judged: the rate varied from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
-        means = f"mean wait {measured_text(wait)}, predicted {measured_text(played.wait)}"
+        means = f"mean wait {measured_text(wait)}, predicted {measured_text(predicted)}"
         return replace(found, open=f"{told}; {means}")
-    return replace(found, rate=one * servers, wait=wait, predicted_wait=played.wait, came_true=came_true)
+    one = sums.rate * servers
+    return replace(found, rate=one, wait=wait, predicted_wait=predicted, came_true=came_true)
 
 
 def checked_text(found: Comparison) -> str:

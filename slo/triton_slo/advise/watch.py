@@ -9,7 +9,7 @@ from triton_exporter.catalogue.external import headroom
 from triton_exporter.family import Family
 from triton_slo.advise.advice import Advice, advise
 from triton_slo.advise.fit import present
-from triton_slo.advise.measured import Measured, Promises, total
+from triton_slo.advise.measured import Measured, total
 
 MOVED = 0.05
 """Traffic, or the time of executions, that differs by more than this share is computed again."""
@@ -37,16 +37,15 @@ class Watch:
         self._updated = 0.0
         self._known: dict[tuple[str, str], _Computed] = {}
 
-    def update(self, models: Iterable[Measured], promises: Promises, now: float) -> None:
+    def update(self, models: Iterable[Measured], now: float) -> None:
         """Take what was measured until `now` (Unix time)."""
         known = {}
         for measured in models:
             key = measured.model, measured.version
-            own = promises.get(key, ())
             end = max((step.at for step in measured.steps), default=0.0)
             # The headroom is that of the servers of now: autoscaling on an older one would add ever more.
             servers = {step.server for step in measured.steps if step.at >= end - 2 * step.seconds}
-            objectives = [(replace(each, good=None, seconds=0), each.holds) for each in own]
+            objectives = [(replace(each, good=None, seconds=0), each.holds) for each in measured.promises]
             conditions = measured.configuration, servers, objectives
             sums = total(measured.steps)
             amounts = sums.executions, sums.requests + sums.failures, sums.busy_seconds
@@ -59,7 +58,7 @@ class Watch:
                 or any(abs(new - old) > MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
             ):
                 self.computations += 1
-                last = _Computed(now, conditions, amounts, advise(measured, own, changes=False))
+                last = _Computed(now, conditions, amounts, advise(measured, changes=False))
             # The break rate stays; the traffic is that of now.
             now_fits = ((each, each.fit and present(each.fit, measured.steps)) for each in last.advice)
             known[key] = replace(last, advice=tuple(replace(each, fit=fit) for each, fit in now_fits))

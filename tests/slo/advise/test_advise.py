@@ -91,7 +91,7 @@ def fitted(saved: dict[str, Any], **numbers: float) -> dict[str, Any]:
 def test_a_prediction_is_not_judged_by_rates_that_vary() -> None:
     """By turns of a minute two instances get 40 and 90 requests/s: at the mean rate requests wait a quarter as long."""
     promise = Promise("waits", "queue", 0.99, 0.1)
-    [advice] = advise(Measured("m", "1", ONE, tuple(Made(varying(0.02)).steps(poisson(30)))), [promise])
+    [advice] = advise(Measured("m", "1", ONE, tuple(Made(varying(0.02)).steps(poisson(30))), (promise,)))
     times = [60 * k + at for k in range(30) for at in poisson(90 if k % 2 else 40, 60, seed=k)]
     found = compare(advice, 0, Measured("m", "1", TWO, tuple(Made(varying(0.02), instances=2).steps(times))))
 
@@ -102,7 +102,7 @@ def test_a_prediction_is_not_judged_by_rates_that_vary() -> None:
 def test_a_wait_that_is_off_by_a_factor_is_not_as_predicted() -> None:
     """Six hundred requests at once wait three seconds: their standard error is large, and no excuse."""
     promise = Promise("waits", "queue", 0.99, 0.1)
-    [advice] = advise(Measured("m", "1", ONE, tuple(Made(varying(0.02)).steps(poisson(30)))), [promise])
+    [advice] = advise(Measured("m", "1", ONE, tuple(Made(varying(0.02)).steps(poisson(30))), (promise,)))
     times = sorted([*poisson(30, 900, seed=4), *[450.0] * 600])
     found = compare(advice, 0, Measured("m", "1", TWO, tuple(Made(varying(0.02), instances=2).steps(times))))
 

@@ -17,7 +17,7 @@ from slo.advise.workload import plan
 from support.thorough import THOROUGH
 from triton_slo.advise import report
 from triton_slo.advise.advice import Advice, advise
-from triton_slo.advise.fit import Fit, fit
+from triton_slo.advise.fit import Fit, fit, overloads, present
 from triton_slo.advise.measured import Configuration, Measured, Promise, Step
 
 ALONE = Configuration(max_batch_size=8)
@@ -25,15 +25,15 @@ ALONE = Configuration(max_batch_size=8)
 PROMISE = Promise("answers", "queue", 0.99, 0.1)
 
 
-def fitted(steps: Sequence[Step], configuration: Configuration = ALONE) -> Fit:
-    return fit(steps, configuration, 0.99, 0.1)
+def fitted(steps: Sequence[Step], configuration: Configuration = ALONE, promise: Promise = PROMISE) -> Fit:
+    return present(fit(steps, configuration, promise, overloads(steps, configuration)), steps)
 
 
 def advised(
     steps: Sequence[Step], promise: Promise = PROMISE, configuration: Configuration = ALONE, **more: Any
 ) -> Advice:
     """Return the advice on one objective."""
-    [advice] = advise(Measured("m", "1", configuration, tuple(steps)), [promise], **more)
+    [advice] = advise(Measured("m", "1", configuration, tuple(steps), (promise,)), **more)
     return advice
 
 
@@ -56,7 +56,7 @@ def test_the_variation_of_a_few_minutes_is_not_taken_away() -> None:
     found = []
     for seed in range(40 if THOROUGH else 15):
         steps = Made(varying(0.08, cv2=0.51, seed=100 + seed)).steps(poisson(4, 240, seed=seed))
-        found.append(fit(steps, ALONE, 0.9, 1).service.cv2)
+        found.append(fitted(steps, promise=Promise("answers", "queue", 0.9, 1)).service.cv2)
 
     assert 0.25 < min(found)
     assert 0.51 == pytest.approx(median(found), rel=0.25)
@@ -424,7 +424,7 @@ def test_too_few_executions_are_refused() -> None:
     steps = Made(varying(0.02)).steps(poisson(15, 100))
 
     assert "too_little_data" == refusal(steps)
-    assert fit(steps, ALONE, 0.9, 0.1).executions < 2000
+    assert fitted(steps, promise=replace(PROMISE, target=0.9)).executions < 2000
 
 
 def test_servers_that_get_unequal_traffic_are_refused() -> None:
@@ -524,10 +524,7 @@ def test_a_share_of_good_requests_that_contradicts_the_prediction_is_refused(
 ) -> None:
     """Nearly all in time above the rate at which the objective should break, or many late far below it."""
     steps = steady(rate)
-    told = [
-        advise(Measured("m", "1", ALONE, steps), [replace(PROMISE, good=each)], changes=False)[0]
-        for each in (good, None)
-    ]
+    told = [advised(steps, replace(PROMISE, good=each), changes=False) for each in (good, None)]
 
     assert ["tail_differs", ""] == [each.unknown for each in told]
 
@@ -536,4 +533,5 @@ def test_few_requests_that_happen_to_wait_little_are_no_closed_loop() -> None:
     """Independent ones, 250 at half load: their mean wait may be off by a third by chance."""
     times = [7.5 * at for at in plan(10, 25, seed=3)]  # steps of 15 s are those of 2 s then
 
-    assert fit(Made(varying(7.5 * 0.0505)).steps(times), ALONE, 0.85, 7.5 * 0.25).z > -3
+    promise = Promise("answers", "queue", 0.85, 7.5 * 0.25)
+    assert fitted(Made(varying(7.5 * 0.0505)).steps(times), promise=promise).z > -3

@@ -79,7 +79,7 @@ def test_a_model_is_computed_again_when_something_moved() -> None:
     def computed(rate: float, now: float, seconds: float = 0.01, configuration: Configuration = ONE) -> int:
         before = known.computations
         steps = Made(varying(seconds)).steps(poisson(rate))
-        known.update([Measured("m", "1", configuration, tuple(steps))], {("m", "1"): [WAITS]}, now)
+        known.update([Measured("m", "1", configuration, tuple(steps), (WAITS,))], now)
         return known.computations - before
 
     assert [1, 0, 1] == [computed(10, 0), computed(10.3, 60), computed(11, 120)]
@@ -97,9 +97,7 @@ def test_what_is_not_known_has_a_reason(cv2: float, configuration: Configuration
     """Each objective has a headroom or a reason."""
     watch = Watch(60)
     steps = Made(varying(0.02, cv2=cv2)).steps(poisson(10))
-    watch.update(
-        [Measured("m", "1", configuration, tuple(steps))], {("m", "1"): [replace(WAITS, good=None)]}, 0
-    )
+    watch.update([Measured("m", "1", configuration, tuple(steps), (replace(WAITS, good=None),))], 0)
     ratio, unknown = watch.families(0)
     assert not list(ratio.samples)
     assert [f'{headroom.UNKNOWN}{{model="m",version="1",slo="waits",reason="{reason}"}}'] == [
