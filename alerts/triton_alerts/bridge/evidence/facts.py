@@ -50,6 +50,7 @@ from triton_alerts.bridge.incidents.incident import (
     Incident,
     SourceFacts,
     is_not_served,
+    is_same,
     key_of,
     summary_of,
 )
@@ -341,13 +342,15 @@ def objective_budget(prometheus: Prometheus) -> Source:
         began = _began(prometheus, incident, counts)
         since = min(began or incident.since, incident.since)
         faults = {}
-        for key, each in {
-            key_of(each.labels): each for each in incident.firing if names.SLO in each.labels
-        }.items():
-            of_each = counts if key == key_of(member.labels) else _counts(prometheus, each)[1]
+        for key, each in {key_of(m.labels): m for m in incident.firing if names.SLO in m.labels}.items():
+            of_each = counts if is_same(each, member) else _counts(prometheus, each)[1]
             if fault := _judged(prometheus, each, incident.fault(each), of_each):
                 faults[key] = fault
-        known = _budget_facts(prometheus, incident, member, age, counts, since)
+        burning, known = None, SourceFacts()
+        if counts is not None and not indicator_class(member.labels.get(names.INDICATOR, "")).counts_time:
+            burning = Burning(incident, member, since, counts)
+        if burning is None or not burning.stays_over:
+            known = _budget_facts(prometheus, member, age, burning)
         known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
             known = known.and_newer(_not_ready(prometheus, member, incident.again_since or since))
@@ -393,17 +396,11 @@ def _began(prometheus: Prometheus, incident: Incident, counts: Counts | None) ->
     return min(times, default=None)
 
 
-def _budget_facts(
-    prometheus: Prometheus,
-    incident: Incident,
-    member: Member,
-    age: float,
-    counts: Counts | None,
-    since: float,
-) -> SourceFacts:
+def _budget_facts(prometheus: Prometheus, member: Member, age: float, burning: Burning | None) -> SourceFacts:
+    """Return the facts of an objective that is recorded for `age` seconds, with a title where events are counted."""
     where, indicator = objective_of(member), indicator_class(member.labels.get(names.INDICATOR, ""))
     value = partial(_value, prometheus)
-    facts, threshold, known = [], None, SourceFacts()
+    facts, threshold, title = [], None, None
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
     days = value(f"max({names.PERIOD_DAYS}{matchers_of(member, names.SLO, names.INDICATOR)})")
     if target is not None and days is not None:
@@ -411,19 +408,15 @@ def _budget_facts(
         facts.append((OBJECTIVE, _promised(indicator, target, days, threshold)))
     burn = value(f"max({burn_now(where)})") if age >= LEAST_RECORDED * NOW_SECONDS else None
     window = f"in {span(min(age, NOW_SECONDS))}"
-    if counts is not None and not indicator.counts_time:
-        burning = Burning(incident, member, since, counts)
-        was_over = burning.fault.over and incident.fault(member).over
-        if was_over and incident.open and incident.source_facts.title:
-            return known  # all stays as it was when that was first seen
+    if burning is not None:
         start, window = burning.window()
-        failed, total = counts.between(start)
+        failed, total = burning.counts.between(start)
         if total:  # of one moment: what was recorded may be of another
-            burn = failed / total / counts.budget
+            burn = failed / total / burning.counts.budget
         estimating = where.also(f'{names.SOURCE}=~"{"|".join(ESTIMATING_SOURCES)}"')
         about = "about " if value(f"max({names.SLI_SOURCE}{estimating})") else ""
         limit = _time(threshold) if threshold is not None else member.labels.get(names.SLO, "")
-        known = SourceFacts(title=burning.title(prometheus, about, limit))
+        title = burning.title(prometheus, about, limit)
     if burn is not None:
         facts.append((BURN_RATE, f"{digits(burn)}x the allowed rate {window}"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
@@ -441,12 +434,12 @@ def _budget_facts(
     named = [(cause_words(cause), share) for cause, share in split if share >= 0.01]
     if named:
         facts.append((SPLIT, ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in named)))
-    about_causes = {
-        "facts": tuple(facts),
-        "largest_cause": named[0][0] if named else "",
-        "first_step": indicator.step_for(*(cause for cause, _ in split)) if named else "",
-    }
-    return known.model_copy(update=about_causes)
+    return SourceFacts(
+        facts=tuple(facts),
+        largest_cause=named[0][0] if named else "",
+        first_step=indicator.step_for(*(cause for cause, _ in split)) if named else "",
+        title=title,
+    )
 
 
 def _time(seconds: float) -> str:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 
 from triton_alerts.bridge.incidents.incident import Fault, Incident, is_same
@@ -111,7 +112,7 @@ def _grown(counter: Series) -> Sequence[float]:
     return tuple(accumulate(grown, initial=0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Burning:
     """The alert of an incident whose objective burns, the incident's begin as it is known now, and the counts."""
 
@@ -125,13 +126,23 @@ class Burning:
         return indicator_class(self.member.labels.get(names.INDICATOR, ""))
 
     @property
+    def was(self) -> Fault:
+        return self.incident.fault(self.member)
+
+    @cached_property
     def fault(self) -> Fault:
-        return self.counts.judge(self.incident.fault(self.member))
+        return self.counts.judge(self.was)
 
     @property
+    def stays_over(self) -> bool:
+        """Whether all that is said stays as it was when that it is over was first seen."""
+        is_told = self.incident.open and self.incident.source_facts.title
+        return bool(is_told and self.was.over and self.fault.over)
+
+    @cached_property
     def began(self) -> float:
         """When the fault of the objective began or came back; at the end of the incident, when the first began."""
-        incident, was = self.incident, self.incident.fault(self.member)
+        incident, was = self.incident, self.was
         if incident.open and was.over and not self.fault.over:
             asked = incident.evidence.at if incident.evidence is not None else 0.0
             return max(self.fault.since or 0.0, asked)
@@ -158,17 +169,17 @@ class Burning:
         thing = f"{self.member.labels.get('model') or self.member.labels.get(names.SLO)}: {about}"
         failed_lately, lately = counts.lately(60)
         rate = f"; {percent(failed_lately / lately)} in the last minute" if lately else ""
-        past = thing, self._indicator.failed_words.format(limit), last
+        past = partial(self._past, prometheus, thing, self._indicator.failed_words.format(limit), last)
         if self.fault.over or not self.incident.open:
-            return self._past(prometheus, *past)
+            return past()
         if heard is None:
             return None
         if counts.now - heard >= CALM_SECONDS:
-            return f"{self._past(prometheus, *past)}{_NO} requests since {_second(heard)}"
+            return f"{past()}{_NO} requests since {_second(heard)}"
         if last and heard - last >= _QUIET_SECONDS:
-            return f"{self._past(prometheus, *past)}{_NO}ne since {_second(last)}"
+            return f"{past()}{_NO}ne since {_second(last)}"
         if lately and not counts.breaks(failed_lately, lately):
-            return f"{self._past(prometheus, *past)}{rate}"
+            return f"{past()}{rate}"
         start, window = self.window()
         failed, total = counts.between(start)
         likely = failed / total * lately
@@ -183,7 +194,7 @@ class Burning:
         summary = self.member.annotations.get("summary") or self.member.name
         if until is None:  # longer ago than is asked for
             said = self.incident.source_facts.title or ""
-            is_past = said and (self.incident.fault(self.member).over or _NO in said)
+            is_past = said and (self.was.over or _NO in said)
             return said.partition(_NO)[0] if is_past else summary
         start = self.began
         start = min(start, self.counts.held_until(until) or start)  # it was back before that was seen
