@@ -788,24 +788,31 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             step = _SLOWER_STEP.format(hour_text(last.since, last.until))
             return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
         # Where clients wait for answers, a queue does not grow for long.
+        counts = None if incident.is_over else _counts(prometheus, incident.lead)[1]
+        if counts is None:
+            return SourceFacts()
+        burning = Burning(incident, incident.lead, incident.since, counts)
+        began, until = burning.began, counts.last(counts.failed) or 0.0
         steps = [
             step
             for measured in models
             if measured.version == labels.get("version", measured.version)
             for step in measured.steps
         ]
-        since, before = (
-            total([step for step in steps if (step.at - step.seconds >= incident.since) == during])
-            for during in (True, False)
-        )
-        if incident.is_over or min(since.executions, before.executions) < ENOUGH:
+        during = total(step for step in steps if began <= step.at - step.seconds and step.at <= until)
+        # What is counted is a scrape and an evaluation late.
+        before = total(step for step in steps if step.at + step.seconds <= began)
+        if min(during.executions, before.executions) < ENOUGH:
             return SourceFacts()
-        took, took_before = (each.busy_seconds / each.executions for each in (since, before))
+        took, took_before = (each.busy_seconds / each.executions for each in (during, before))
         if took < SLOWER * took_before:
             return SourceFacts()
-        began = hour_text(incident.since, end)
-        words = f"an execution takes {measured_text(took)} since {began}, {measured_text(took_before)} before"
-        return SourceFacts(cause=words, first_step=_SLOWER_STEP.format(began))
+        at, took_text = hour_text(began, end), measured_text(took)
+        words = f"an execution takes {took_text} since {at}"
+        if burning.fault.over:
+            words = f"an execution took {took_text} from {at} to {hour_text(until, end)}"
+        words += f", {measured_text(took_before)} before"
+        return SourceFacts(cause=words, first_step=_SLOWER_STEP.format(at))
 
     return ask
 
