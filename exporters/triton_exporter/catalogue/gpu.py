@@ -12,28 +12,6 @@ from triton_exporter.catalogue.metric import Kind, Metric
 SOURCES = ("dcgm", "nvml", "triton", "none")
 """Closed set of values of the label `source` of triton_gpu_source, best first."""
 
-SOURCE_FAILURES = (
-    "refused",
-    "timeout",
-    "tls",
-    "dns",
-    "http_error",
-    "bad_response",
-    "too_large",
-    "no_gpu",
-    "library",
-)
-"""Closed set of values of the label `reason` of triton_gpu_source_failures_total.
-
-`no_gpu`: the source answered and knows no GPU; `library`: NVML or its driver is not there or failed.
-"""
-
-ROW_FAULTS = ("blank", "duplicate", "malformed", "implausible", "unscaled", "no_uuid")
-"""Closed set of values of the label `reason` of triton_gpu_rows_dropped_total.
-
-`blank`: one of NVIDIA's values for "no value"; `unscaled`: it is unknown whether a ratio is a percentage.
-"""
-
 THROTTLE_REASONS = (
     "idle",
     "app_clocks",
@@ -50,34 +28,8 @@ THROTTLE_REASONS = (
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
 
-THROTTLE_CAUSES = (
-    "power",
-    "thermal",
-    "sw_thermal",
-    "hw_thermal",
-    "hw_power_brake",
-    "sync_boost",
-    "board_limit",
-    "reliability",
-    "low_utilization",
-)
-"""Closed set of values of the label `cause` of throttled time."""
-
-XID_CLASSES = ("hardware", "contained", "informational", "application", "unknown")
-"""Closed set of values of the label `class`; which code is in which is a table in triton_exporter.gpu.xid.
-
-`hardware` needs a reset, a reboot or a new card; `contained` a restart of the application now and a reset
-later; `application` is the owner's bug; `informational` needs nothing; `unknown` is not in the table.
-"""
-
-MAPPING_SOURCES = ("operator", "single_gpu", "config", "statistics", "triton_label", "all_visible")
-"""Closed set of values of the label `source` of triton_model_gpu_info."""
-
 MAPPING_CONFIDENCES = ("certain", "likely", "guess")
 """Closed set of values of the label `confidence` of triton_model_gpu_info, best first."""
-
-LABEL_PROBLEMS = ("missing", "unknown_gpu", "disagrees")
-"""Closed set of values of the label `problem` of triton_model_gpu_label_problem."""
 
 _DEVICE = ("gpu_uuid",)
 _INSTANCE = ("gpu_uuid", "gpu_instance_id")

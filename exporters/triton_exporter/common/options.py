@@ -254,7 +254,6 @@ class Option(NamedTuple):
     name: str
     form: Form
     help: str
-    required: bool
     rare: bool
     group: str
     variable: Variable
@@ -333,7 +332,6 @@ class OptionsModel(BaseModel):
                 name,
                 form,
                 text,
-                field.is_required(),
                 rare,
                 declaring.__dict__.get("group", ""),
                 variable,

@@ -169,7 +169,10 @@ def decode_throttle(mask: int) -> dict[str, bool]:
 
 
 class SourceError(Exception):
-    """A source could not be read; `reason` is one of the catalogue's SOURCE_FAILURES."""
+    """A source could not be read; `reason` is that of a FetchError, or one of two:
+
+    `no_gpu`: the source answered and knows no GPU; `library`: NVML or its driver is not there or failed.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)

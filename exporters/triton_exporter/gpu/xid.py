@@ -6,16 +6,20 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from triton_exporter.gpu.gpu_reading import XidKind, XidReport
+
+Class = Literal["hardware", "contained", "informational", "application", "unknown"]
+"""`hardware` needs a reset, a reboot or a new card; `contained` a restart of the application now and a reset later;
+`application` is the owner's bug; `informational` needs nothing; `unknown` is not in the table."""
 
 
 class Xid(NamedTuple):
     """One code of the table: `name` is what it means in a few words."""
 
     code: int
-    cls: str
+    cls: Class
     name: str
 
 
@@ -64,7 +68,7 @@ XIDS: tuple[Xid, ...] = (
     Xid(140, "hardware", "unrecovered ECC error"),
 )
 
-_CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
+_CLASSES: Mapping[int, Class] = {xid.code: xid.cls for xid in XIDS}
 
 MAX_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
@@ -73,8 +77,8 @@ AT_ZERO_SECONDS = 60.0
 """Time for which a code that was not shown before is at 0 when it first comes, so that Prometheus sees it rise."""
 
 
-def classify(code: int) -> str:
-    """Return one of the catalogue's XID_CLASSES; `unknown` for a code that is not in the table."""
+def classify(code: int) -> Class:
+    """Return the class of a code."""
     return _CLASSES.get(code, "unknown")
 
 

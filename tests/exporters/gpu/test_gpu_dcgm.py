@@ -360,7 +360,7 @@ def test_a_url_without_a_path_means_metrics() -> None:
     ],
 )
 def test_a_hostile_dcgm_exporter_is_a_reason_not_a_crash(fault: str, reason: str) -> None:
-    """For any behaviour, the read ends in time with a reason of the closed set."""
+    """For any behaviour, the read ends in time with a reason."""
     with serving(write("4.x", [CARD])) as stub:
         stub.fault = fault
         source = DcgmSource(stub.url, timeout_seconds=0.5 if reason == "timeout" else 10)
@@ -369,7 +369,6 @@ def test_a_hostile_dcgm_exporter_is_a_reason_not_a_crash(fault: str, reason: str
             source.read(0.0)
 
     assert reason == caught.value.reason
-    assert reason in gpu.SOURCE_FAILURES
     assert 15 > time.monotonic() - started
 
 
