@@ -76,8 +76,8 @@ _UNANSWERED_SECONDS = 1.0
 IDLE_AFTER_SECONDS = 60.0
 """Time without a request after which Triton is read seldom."""
 
-IDLE_INTERVAL_SECONDS = 1.0
-"""Requests that end in the first such interval after that share a sum."""
+SELDOM_SECONDS = 1.0
+"""Least interval of an idle Triton, whose first requests then share a sum, and of one that tells how times spread."""
 
 IDLE_PART = 0.1
 """Share of the budget for readings of a Triton without a request."""
@@ -101,11 +101,14 @@ class Pace:
     _burst: int = field(default=0, init=False)
     _now: float = field(default=0.0, init=False)
     _moved_at: float = field(default=0.0, init=False)
+    _is_told: bool = field(default=False, init=False)
 
-    def note_reading(self, cpu_seconds: float, now: float, *, moved: bool = True) -> None:
-        """Learn the exporter's processor time of a reading, and whether Triton's counters moved since the one before."""
-        self._fails = False
-        self._now = now
+    def note_reading(self, cpu_seconds: float, now: float, moved: bool = True, is_told: bool = False) -> None:
+        """Learn the exporter's processor time of a reading, and whether Triton's counters moved since the one before.
+
+        If Triton `is_told` how times spread, sums of short intervals add nothing.
+        """
+        self._fails, self._now, self._is_told = False, now, is_told
         if moved:
             self._moved_at = now
         cost = cpu_seconds * (1 + TRITON_PART)
@@ -132,8 +135,10 @@ class Pace:
             self.interval = _UNANSWERED_SECONDS
         else:
             steady = self._usual_cost_seconds / self.budget
-            if self._now - self._moved_at > IDLE_AFTER_SECONDS:
-                self.interval = max(IDLE_INTERVAL_SECONDS, steady / IDLE_PART)
+            is_idle = self._now - self._moved_at > IDLE_AFTER_SECONDS
+            if is_idle or self._is_told:
+                self._burst = 0
+                self.interval = max(SELDOM_SECONDS, steady / IDLE_PART if is_idle else steady)
             else:
                 self.interval = self._with_bursts(self._usual_cost_seconds, steady)
         return self.interval

@@ -86,7 +86,7 @@ class MetricsObserver(Protocol):
 
     @property
     def observed(self) -> Collection[str]:
-        """The names of the families that it needs; others may come with them."""
+        """The names of the families that it needs next; others may come with them."""
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Process one body, read at `now` (Unix seconds, never going back)."""
@@ -98,6 +98,8 @@ class MetricsSampler(Protocol):
 
     sampled: Collection[str]
     """The names of these families."""
+    is_told: bool
+    """True while more of them would tell nothing: Triton itself tells how times spread."""
 
     def sample(self, exposition: Exposition, now: float) -> None:
         """Process these families of one body, read at `now` (Unix seconds, never going back)."""
@@ -140,8 +142,17 @@ class Parts:
         # Found once: to check the interfaces of all parts at each reading costs as much as to parse it.
         self._observers = [part for part in self.all if isinstance(part, MetricsObserver)]
         self._samplers = [part for part in self.all if isinstance(part, MetricsSampler)]
-        self.observed = frozenset(name for part in self._observers for name in part.observed)
         self.sampled = frozenset(name for part in self._samplers for name in part.sampled)
+
+    @property
+    def observed(self) -> Collection[str]:
+        """The names of the families that observers need next."""
+        return frozenset(name for part in self._observers for name in part.observed)
+
+    @property
+    def is_told(self) -> bool:
+        """True while no part needs more readings than observers get."""
+        return all(part.is_told for part in self._samplers)
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Give the families `observed` of a reading to all observers."""
@@ -433,7 +444,7 @@ class MetricsThread:
                 self._parts.metrics_lost(reading.reason)
         cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
-            self._pace.note_reading(cpu_seconds, time.monotonic(), moved=moved)
+            self._pace.note_reading(cpu_seconds, time.monotonic(), moved, self._parts.is_told)
         else:
             self._pace.note_failure()
 

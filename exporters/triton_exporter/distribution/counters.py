@@ -215,9 +215,9 @@ class NativeHistograms:
             if ends.get(inf, 0.0) > 0
         }
 
-    def has(self, model: ModelVersion) -> bool:
-        """Return whether Triton keeps a histogram of this model version."""
-        return (model, inf) in self._grown.totals
+    def has(self, model: ModelVersion, ends: Iterable[float]) -> bool:
+        """Return whether Triton keeps a histogram of this model version, with buckets that end there (seconds)."""
+        return all((model, end) in self._grown.totals for end in (*ends, inf))
 
     def _bucket_key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
         """Return the model version of a bucket and its end in seconds, which is None for the sum."""

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 _DURATIONS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _QUANTILES: Mapping[Signal, Metric] = {"request": state.REQUEST_QUANTILE, "queue": state.QUEUE_QUANTILE}
 _SUMMARIES: Mapping[Signal, Metric] = {"request": triton.REQUEST_SUMMARY_US, "queue": triton.QUEUE_SUMMARY_US}
-_WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
+_WITHOUT_CURVES = COUNTERS | {triton.FIRST_RESPONSE_MS.name}
+_WANTED = _WITHOUT_CURVES | {metric.name for metric in _SUMMARIES.values()}
 
 MAX_GONE = 100
 """Most model versions that stay after Triton stopped showing them; beyond this number the oldest are dropped."""
@@ -64,8 +65,7 @@ ESTIMATED_SECONDS = 0.5
 """Longest interval that is estimated: more requests share one sum in a longer one, which keeps its mean."""
 
 SUMMARY_TURNS = 5
-"""A quantile curve of the last minute is read at every fifth reading with all families (`observe`): it hardly moves
-in between."""
+"""Quantile curves of the last minute are read at every fifth `observe`: they hardly move in between."""
 
 TRACED_MODEL_SECONDS = 600.0
 """A model with a traced request this recent has its intervals wait for traces."""
@@ -88,11 +88,10 @@ Configs = Mapping[ModelVersion, ModelConfig]
 class ObservedModel:
     """State of one model version; `seen` is when Triton last showed it (Unix seconds), if it does not any more.
 
-    `turn` is when its summary is read, `since` is when it was first seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
+    `since` is when it was first seen. `outcomes` are those of its traced requests, `queue_full` how many requests a full queue refused.
     """
 
     observations: dict[Signal, Observations]
-    turn: int
     since: float
     seen: float = 0.0
     torn: Gain | None = None
@@ -228,7 +227,6 @@ class Distributions:
     the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
     """
 
-    observed = _WANTED
     sampled = COUNTERS
 
     def __init__(
@@ -256,6 +254,7 @@ class Distributions:
         """Those that Triton does not show any more."""
         self._torn = 0
         self._turn = 0
+        self.is_told = False
         self._read_at = self._pending_entered_at = float("-inf")
         self._shown_sources: list[tuple[ModelVersion, Signal, DistributionSource]] | None = None
         self._source_samples = CachedSamples([])
@@ -302,10 +301,16 @@ class Distributions:
             for signal, histogram in known_model.histograms.items():
                 model.observations[signal].restore(histogram)
 
+    @property
+    def observed(self) -> Set[str]:
+        """The names of the families that the next `observe` reads."""
+        return _WITHOUT_CURVES if self._turn else _WANTED
+
     def observe(self, exposition: Exposition, now: float) -> None:
-        """Enter the gain of one body of Triton's /metrics with all families."""
+        """Enter the gain of one body of Triton's /metrics with the families `observed`."""
         self._take_traces(now)
-        body = filled(exposition.only(_WANTED), _WANTED)
+        read = self.observed
+        body = filled(exposition.only(read), read)
         native = self._native.update(body)
         summed = {signal: self._summaries[signal].update(body, now) for signal in SIGNALS}
         self._turn = (self._turn + 1) % SUMMARY_TURNS
@@ -315,7 +320,11 @@ class Distributions:
                 for signal in SIGNALS:
                     if self._counts_only_in_summaries(version, signal):
                         gain.requests, gain.seconds[signal] = summed[signal].get(version, (0.0, 0.0))
-            self._enter_gain(version, gain, native.get(version), now, has_all_families=True)
+            self._enter_gain(version, gain, native.get(version), now, read)
+        if read is _WANTED:
+            versions = self._counters.requests.present
+            waits = (self._waits(version, signal, COUNTERS) for version in versions for signal in SIGNALS)
+            self.is_told = bool(versions) and all(waits)
         self._close_intervals(now)
 
     def sample(self, exposition: Exposition, now: float) -> None:
@@ -325,7 +334,7 @@ class Distributions:
         for version, gain in self._counters.update(body, self._open.copy()):
             model = self._models.get(version)
             if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
-                self._enter_gain(version, gain, None, now, has_all_families=False)
+                self._enter_gain(version, gain, None, now, COUNTERS)
         self._close_intervals(now)
 
     def families(self, now: float) -> Iterable[Family]:
@@ -379,6 +388,17 @@ class Distributions:
         if self._trace_intake is not None:
             self._trace_intake.take(self._models, self._configs, self._counters.requests.totals, now)
 
+    def _waits(self, version: ModelVersion, signal: Signal, read: Collection[str]) -> bool:
+        """Return whether the best that Triton tells about how these times spread was not `read`."""
+        config = self._configs.get(version)
+        has_summary = self._summaries[signal].has(version)
+        # Its histogram times the first response: it shows no waits, and no streams.
+        if signal == "request" and not (config is not None and config.decoupled):
+            needed = self._buckets.thresholds.get(signal, ()) if has_summary else ()
+            if self._native.has(version, needed):
+                return triton.FIRST_RESPONSE_MS.name not in read
+        return has_summary and _SUMMARIES[signal].name not in read
+
     def _counts_only_in_summaries(self, version: ModelVersion, signal: Signal) -> bool:
         """Return whether Triton counts only in its summaries (counter_latencies=false)."""
         summed = self._summaries[signal].counts.totals.get(version, 0.0)
@@ -390,8 +410,7 @@ class Distributions:
         gain: Gain,
         native: tuple[Binned, float] | None,
         now: float,
-        *,
-        has_all_families: bool,
+        read: Collection[str],
     ) -> None:
         model = self._models.get(version) or self._add(version, now)
         self._open.add(version)
@@ -417,7 +436,7 @@ class Distributions:
         lasted = min(60.0, now - self._read_at)
         for signal, observations in model.observations.items():
             seconds = gain.seconds[signal]
-            if not has_all_families and (self._summaries[signal].has(version) or self._native.has(version)):
+            if self._waits(version, signal, read):
                 observations.carry(gain.requests, seconds, units)
             elif gain.requests or seconds or observations.carried.requests:
                 interval = Interval(now, gain.requests, seconds, units, lasted)
@@ -452,12 +471,7 @@ class Distributions:
             return
         since_trace = interval.end - observations.traced.newest_at
         traced = "trace" in self._allowed and since_trace < TRACED_MODEL_SECONDS
-        curve = None
-        if "summary" in self._allowed and self._summaries[signal].has(version):
-            if model.turn != self._turn and not traced:
-                observations.carry(interval.requests, interval.seconds)
-                return
-            curve = self._summaries[signal].curve(version)
+        curve = self._summaries[signal].curve(version) if "summary" in self._allowed else None
         source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
         if self._estimator is not None:
             needed = source == "sampled_mean" and interval.units > 1 and interval.lasted <= ESTIMATED_SECONDS
@@ -515,6 +529,6 @@ class Distributions:
             if self._trace_intake is not None:
                 # It may wait for its first trace.
                 observations[signal].traced.newest_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
-        model = ObservedModel(observations, turn=len(self._models) % SUMMARY_TURNS, since=now)
+        model = ObservedModel(observations, since=now)
         self._models[version] = model
         return model

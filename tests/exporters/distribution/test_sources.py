@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboards.fleet import exposition
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import SIGNALS, Buckets
 from triton_exporter.distribution.distributions import Distributions
@@ -126,6 +128,16 @@ def test_what_triton_summarises_is_not_estimated_too() -> None:
     assert [True, False] == [place is None for place in places]
 
 
+def test_summaries_of_all_models_tell_what_more_readings_would() -> None:
+    """A model with a response cache has none of its requests."""
+    every = exposition(2, 0)
+    cached = re.sub(rb'nv_inference_request_summary_us.*model="model_1".*\n', b"", every)
+    for body, is_told in ((every, True), (cached, False)):
+        distributions = Distributions()
+        distributions.observe(parse(body), 0.0)
+        assert is_told is distributions.is_told
+
+
 def test_a_sampled_mean_has_no_quantiles() -> None:
     """The mean of a second does not contain its slowest request."""
     bodies = [counters(100 * second, 2.5 * second) for second in range(60)]
@@ -133,11 +145,28 @@ def test_a_sampled_mean_has_no_quantiles() -> None:
     assert {} == quantiles(feed(Distributions(BOUNDS), *bodies))
 
 
-def test_first_response_of_a_stream_is_not_the_request() -> None:
-    """For a model that streams, Triton's histogram times the first response, so it is not used."""
-    series = feed(knowing(Distributions(BOUNDS), True), counters(0, 0) + NONE, counters(100, 2.55) + SOME)
+@pytest.mark.parametrize(("streams", "signal"), [(False, "queue"), (True, "request"), (True, "queue")])
+def test_what_tritons_histogram_does_not_time_is_sampled_at_every_reading(streams: bool, signal: str) -> None:
+    """It times the first response of a stream, and no waits: single requests are exact, joined they take 0.13 s."""
+    distributions = knowing(Distributions(BOUNDS), streams)
+    distributions.observe(parse((counters(0, 0) + NONE).encode()), 0.0)
+    for count in range(1, 20):
+        took = 0.02 * count + 0.5 * (count // 4)
+        body = counters(count, took + 0.001, took) + (SOME if count == 19 else "")
+        (distributions.observe if count == 19 else distributions.sample)(parse(body.encode()), 0.05 * count)
+    series = shown(distributions)
+    bucket = f"triton_model_{signal}_duration_seconds_bucket"
 
-    assert ["sampled_mean"] == source(series)
+    assert [15, 19] == [series[f'{bucket}{{{M},le="{end}"}}'] for end in ("0.1", "1.0")]
+
+
+def test_tritons_histogram_is_not_lost_while_curves_wait() -> None:
+    """It is entered at each full reading; quantile curves are read at every fifth."""
+    points = [(0.5, 0.005), (0.99, 0.5)]
+    bodies = [counters(0, 0) + NONE + summary(0, 0, points)]
+    bodies += [counters(100, 2.55) + SOME + summary(100, 2.55, points)] * 6
+
+    assert [90, 95, 100, 100] == buckets(feed(knowing(Distributions(BOUNDS), False), *bodies))
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(2.55, "histogram"), (9.0, "sampled_mean")])

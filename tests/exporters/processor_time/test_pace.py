@@ -87,19 +87,20 @@ def test_a_triton_that_does_not_answer_is_asked_once_a_second() -> None:
     assert 1.0 == pace.next_interval()
 
 
-def test_an_idle_triton_is_read_once_a_second() -> None:
+def test_an_idle_triton_is_read_once_a_second_and_so_is_one_that_tells_all() -> None:
     """Once nothing has moved for a minute; with the first request it is read at the full pace again."""
     pace = Pace()
 
-    def interval(now: float, *, moved: bool) -> float:
-        pace.note_reading(0.0002, now, moved=moved)
+    def interval(now: float, *, moved: bool, is_told: bool = False) -> float:
+        pace.note_reading(0.0002, now, moved, is_told)
         return pace.next_interval()
 
-    assert [0.05, 0.05, 1.0, 0.05] == [
+    assert [0.05, 0.05, 1.0, 0.05, 1.0] == [
         interval(100.0, moved=True),
         interval(159.0, moved=False),
         interval(161.0, moved=False),
         interval(162.0, moved=True),
+        interval(163.0, moved=True, is_told=True),
     ]
 
 
@@ -110,3 +111,13 @@ def test_readings_of_an_idle_triton_take_a_tenth_of_the_budget() -> None:
         pace.note_reading(0.01, now, moved=now == 100.0)
 
     assert pytest.approx(0.01 * (1 + TRITON_PART) / (0.02 / 10)) == pace.next_interval()
+
+
+def test_a_burst_ends_where_triton_rests() -> None:
+    """A burst that had begun teaches nothing about cost; that of readings at rest decides how often there are any."""
+    pace = Pace(budget=0.02, draw=lambda: 0.0)
+    for now in range(200):
+        pace.note_reading(0.006 if now < 100 else 0.01, float(now), moved=now < 2)
+        pace.next_interval()
+
+    assert pytest.approx(0.01 * (1 + TRITON_PART) / (0.02 / 10)) == pace.interval
