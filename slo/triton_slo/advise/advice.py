@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, overloads, present, queue_limit, waits_less
+from triton_slo.advise.fit import (
+    Fit,
+    Overload,
+    UnfitError,
+    fit,
+    highest,
+    overloads,
+    present,
+    queue_limit,
+    waits_less,
+)
 from triton_slo.advise.measured import NEAR, Configuration, Measured, Promise, Step, total
 from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -29,8 +39,6 @@ VAGUE = 1.3
 MAX_CHANGES = 3
 _FEW, _MOST = 4_000, 100_000
 """Requests that are played: few where the answer is clear, more for a tail."""
-_STRIDE = 1.25
-_PRECISION = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +291,13 @@ class Play:
         def shown(name: str, value: float) -> str:
             return ("off", "on")[value > 0] if name == "batching" else f"{value:g}"
 
-        name = ", ".join(
-            f"{name}={shown(name, to)} (now {shown(name, was[name])})" for name, to in what.items()
-        )
+        name = ", ".join(f"{key}={shown(key, to)} (now {shown(key, was[key])})" for key, to in what.items())
+        change = Change(name, what, breaks, note)
         if breaks.estimate is None:
-            return Change(name, what, breaks, note)
-        now_then = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
-        wait = sorted(now_then.waits)[int(0.99 * len(now_then.waits))]
-        return Change(
-            name, what, breaks, note, wait, now_then.refused / (now_then.refused + len(now_then.waits))
-        )
+            return change
+        today = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
+        wait = sorted(today.waits)[int(0.99 * len(today.waits))]
+        return replace(change, wait_p99=wait, refused=today.refused / (today.refused + len(today.waits)))
 
     def _breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""
@@ -313,38 +318,29 @@ class Play:
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
-        setting = configuration.setting(self.fit.rows)
+        setting, servers = configuration.setting(self.fit.rows), self.fit.servers
         capacity = setting.instances * setting.max_batch / service.seconds(setting.max_batch)
-        rate = max(self.fit.rate / self.fit.servers, capacity / 20)
+        rate = max(min(self.fit.rate / servers, capacity), capacity / 20)
 
         def is_met(rate: float) -> bool:
             return self.bad(setting, service, rate) <= 1 - self.promise.target
 
-        if is_met(rate):
-            while rate < capacity and is_met(rate * _STRIDE):
-                rate *= _STRIDE
-        else:
-            rate /= _STRIDE
-            while not is_met(rate):
-                rate /= _STRIDE
-                if rate < capacity / 1000:
-                    return 0.0
-        least, most = rate, rate * _STRIDE
-        while most - least > _PRECISION * most:
-            rate = (least + most) / 2
-            least, most = (rate, most) if is_met(rate) else (least, rate)
-        return min(least, capacity) * self.fit.servers
+        while not is_met(rate):
+            rate /= 1.25
+            if rate < capacity / 1000:
+                return 0.0
+        return servers * highest(is_met, rate, capacity, precision=0.01)
 
     def bad(self, setting: Setting, service: Service, rate: float) -> float:
         """Return the share of requests that are late or refused on one server, roughly where it is far from the allowed one."""
-        allowed, bad, limit = 1 - self.promise.target, 0.0, self.promise.threshold
+        allowed, bad = 1 - self.promise.target, 0.0
         for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
             outcome = simulate(setting, service, rate, self.fit.burst, requests=requests)
+            took, limit = outcome.waits, self.promise.threshold
             if self.promise.signal == "latency":
-                late = sum(1 for each in outcome.times if each > limit - self.fit.overhead)
-            else:
-                late = sum(1 for each in outcome.waits if each > limit)
-            bad = (outcome.refused + late) / (outcome.refused + len(outcome.waits))
+                took, limit = outcome.times, limit - self.fit.overhead
+            late = sum(1 for each in took if each > limit)
+            bad = (outcome.refused + late) / (outcome.refused + len(took))
             if bad > 3 * allowed or (bad < allowed / 3 and requests * allowed > 20):
                 break  # clear already
         return bad

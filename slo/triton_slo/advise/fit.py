@@ -7,7 +7,7 @@ variation from the spread of sums over steps of some seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
@@ -440,6 +440,17 @@ def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float
     )
 
 
+def highest(holds: Callable[[float], bool], least: float, most: float, precision: float) -> float:
+    """Return the highest number up to which something holds that holds at `least`, and `most` at most."""
+    low, high = least, min(1.25 * least, most)
+    while high < most and holds(high):
+        low, high = high, min(1.25 * high, most)
+    while high - low > precision * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
 def _match(
     setting: Setting,
     steps: Sequence[Step],
@@ -455,7 +466,7 @@ def _match(
     With `refuse`, raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
     """
     service, slow, fast = services
-    alone = played = play(setting, steps, service, 1.0)
+    alone = play(setting, steps, service, 1.0)
     wait = alone.wait
     if refuse and waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:
         raise UnfitError(
@@ -474,20 +485,14 @@ def _match(
     if not (waits_longer or alone.z_batch > LARGE_Z):
         return 1.0, alone
 
-    def too_few(played: Played) -> bool:
+    def too_few(burst: float) -> bool:
         # Where a delay is most of the wait, bursts only fill the batches.
+        played = play(setting, steps, service, burst)
         return (played.z if waits_longer else played.z_batch) > 0
 
     # From small ones on: bursts that fill a batch do not wait for its delay.
-    low = burst = 1.0
-    while burst < most and too_few(played):
-        low, burst = burst, min(1.25 * burst, most)
-        played = play(setting, steps, service, burst)
-    high = burst
-    while high - low > 0.05 * low:
-        burst = (low + high) / 2
-        played = play(setting, steps, service, burst)
-        low, high = (burst, high) if too_few(played) else (low, burst)
+    burst = highest(too_few, 1.0, most, precision=0.05)
+    played = play(setting, steps, service, burst)
     # Are the counts likelier with these bursts than without?
     if index * (1 - 1 / burst) <= math.log(burst):
         burst, played = 1.0, alone

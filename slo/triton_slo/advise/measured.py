@@ -199,10 +199,9 @@ def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
 ) -> dict[tuple[str, str], tuple[Configuration, float]]:
     """Return the last configuration of each model version, and the last moment at which it had another one."""
-    named = own.also(f'__name__=~"{regex_of([metric.name for metric in models.CONFIGURATION])}"')
-    labels = dict.fromkeys(
-        ("__name__", *(label for metric in models.CONFIGURATION for label in metric.labels))
-    )
+    known = models.CONFIGURATION
+    named = own.also(f'__name__=~"{regex_of([metric.name for metric in known])}"')
+    labels = dict.fromkeys(("__name__", *(label for metric in known for label in metric.labels)))
     seen: dict[tuple[str, str], dict[float, _Facts]] = defaultdict(lambda: defaultdict(dict))
     for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
         facts = tuple(sorted(series.labels.items()))
@@ -242,9 +241,7 @@ def _configuration(facts: _Facts) -> Configuration:
         "a queue timeout": value_of(models.QUEUE_TIMEOUT) > 0,
         "instances of several kinds": len({labels["kind"] for labels, _ in instances}) > 1,
     }
-    steps = (
-        (int(labels["position"]), labels["step_model"]) for labels, _ in by_name[models.ENSEMBLE_STEP.name]
-    )
+    steps = sorted((int(of["position"]), of["step_model"]) for of, _ in by_name[models.ENSEMBLE_STEP.name])
     return Configuration(
         instances=int(sum(value for _, value in instances)) or 1,
         kind=instances[0][0]["kind"] if instances else "",
@@ -254,7 +251,7 @@ def _configuration(facts: _Facts) -> Configuration:
         delay=value_of(models.MAX_QUEUE_DELAY),
         limit=int(value_of(models.QUEUE_SIZE_LIMIT)),
         unsupported=tuple(what for what, there in unsupported.items() if there),
-        steps=tuple(name for _, name in sorted(steps)),
+        steps=tuple(name for _, name in steps),
     )
 
 

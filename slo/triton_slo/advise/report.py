@@ -29,29 +29,24 @@ def document(advice: Sequence[Advice], at: float) -> dict[str, object]:
     written = []
     for each in advice:
         whole = {**asdict(each), "holds": each.promise.holds, "needs_change": each.needs_change}
-        whole["headroom"] = None if each.headroom is None else asdict(each.headroom)
-        for change, fields in zip(each.changes, whole["changes"], strict=True):
-            fields["config_pbtxt"] = fragment(each, change)
+        whole["headroom"] = each.headroom and asdict(each.headroom)
+        whole["changes"] = [{**asdict(one), "config_pbtxt": fragment(each, one)} for one in each.changes]
         written.append(whole)
     return {"at": at, "advice": written}
 
 
 def text(advice: Advice) -> str:
     """Return the advice on one objective of one model version."""
-    promise, fit = advice.promise, advice.fit
-    name = f"{advice.model} {advice.version}".strip()
-    lines = [
-        f"{name}, {promise.slo}: {ratio(promise.target)} {promise.verb} at most {time_text(promise.threshold)}"
-    ]
+    promise, fit, over = advice.promise, advice.fit, advice.overload
+    name, objective = f"{advice.model} {advice.version}".strip(), f"{promise.slo}: {ratio(promise.target)}"
+    lines = [f"{name}, {objective} {promise.verb} at most {time_text(promise.threshold)}"]
     if promise.good is not None:
         met = {True: "held", False: "was broken", None: "may or may not have held"}[promise.holds]
-        lines += row(
-            "past",
-            f"the objective {met}: about {ratio(promise.good)} (estimated) did in the last {in_words(promise.seconds)}",
-        )
-    if advice.overload is not None:
-        lines += row("overload", overload_text(advice.overload))
-        if advice.overload.is_slowness and advice.changes:
+        share = f"about {ratio(promise.good)} (estimated) did in the last {in_words(promise.seconds)}"
+        lines += row("past", f"the objective {met}: {share}")
+    if over is not None:
+        lines += row("overload", overload_text(over))
+        if over.is_slowness and advice.changes:
             lines += row("", "find what made executions slower; the changes below only help until then")
     if advice.unknown:
         lines += row("UNKNOWN", f"{advice.text} ({advice.unknown})")
@@ -61,14 +56,14 @@ def text(advice: Advice) -> str:
     window = f"in the {in_words(fit.seconds)} until {hour_text(fit.until, fit.until)}"
     busy = f"instances {fit.utilization:.0%} busy"
     lines += row("traffic", f"{rate(fit.rate)} requests/s {window}, on {on}, {busy}")
-    if advice.breaks is not None and advice.headroom is not None:
+    if advice.breaks and advice.headroom:
         room = _span(advice.headroom, " times this traffic")
         lines += row("breaks", f"{_at(advice.breaks)}; headroom {room}")
     lines += row("assumes", _assumes(fit, advice.configuration or Configuration()))
-    dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
     if fit.wait or fit.modelled_wait:
         told = f"mean wait {measured_text(fit.wait)} measured, {measured_text(fit.modelled_wait)} modelled (z {fit.z:.1f})"
-        left = " outside of the overload" if advice.overload else ""
+        left = " outside of the overload" if over else ""
+        dropped = f"; {fit.left_out:.0%} of the time left out as unlike the rest" if fit.left_out else ""
         lines += row("fit", f"{told}{left}, of {fit.executions:,.0f} executions{dropped}")
     if advice.asked is not None:
         lines += row("asked", _change(advice.asked))
@@ -78,20 +73,15 @@ def text(advice: Advice) -> str:
         lines += row("advice", "None of the changes that can be predicted helps.")
     for number, change in enumerate(advice.changes, 1):
         lines += row(f"change {number}", _change(change))
-    snippets = filter(None, (fragment(advice, change) for change in advice.changes))
-    return "\n".join([*lines, *(f"\n{snippet}" for snippet in [*snippets][:1])])
+    snippet = next(filter(None, (fragment(advice, change) for change in advice.changes)), "")
+    return "\n".join(lines + [f"\n{snippet}"] * bool(snippet))
 
 
 def row(word: str, told: str) -> list[str]:
     """Return lines with a word in the left column."""
-    return textwrap.wrap(
-        told,
-        _WIDTH,
-        initial_indent=f"  {word:<9} ",
-        subsequent_indent=" " * 12,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    left, under = f"  {word:<9} ", " " * 12
+    wrap = textwrap.TextWrapper(_WIDTH, left, under, break_long_words=False, break_on_hyphens=False)
+    return wrap.wrap(told)
 
 
 def overload_text(over: Overload) -> str:
@@ -100,20 +90,15 @@ def overload_text(over: Overload) -> str:
         hour_text(over.since, over.until),
         *map(measured_text, (over.took, over.took_before)),
     )
-    until = "" if over.lasts else f"busy with them until {hour_text(over.until, over.until)}"
+    came, takes = f"have come since {since}", f"takes {took}, it took {before} until {since}; traffic is"
+    ended = ""
+    if not over.lasts:
+        came, takes = f"came from {since} on", f"took {took} from {since} on, {before} before; traffic was"
+        ended = f"; instances were busy with them until {hour_text(over.until, over.until)}"
     if over.is_slowness:
-        takes = (
-            f"takes {took}, it took {before} until {since}; traffic is"
-            if over.lasts
-            else f"took {took} from {since} on, {before} before; traffic was"
-        )
         alike = "unchanged" if over.growth * ALIKE >= 1 else "no higher"
-        return f"an execution {takes} {alike} ({rate(over.rate)} requests/s)" + (
-            until and f"; instances were {until}"
-        )
-    came = f"have come since {since}" if over.lasts else f"came from {since} on"
-    answer = f"its instances answer at most {rate(over.capacity)}/s" + (until and f"; they were {until}")
-    return f"{rate(over.rate)} requests/s {came}, {answer}"
+        return f"an execution {takes} {alike} ({rate(over.rate)} requests/s){ended}"
+    return f"{rate(over.rate)} requests/s {came}, its instances answer at most {rate(over.capacity)}/s{ended}"
 
 
 def _at(breaks: Range) -> str:
@@ -133,49 +118,44 @@ def rate(requests: float | None) -> str:
 
 
 def _assumes(fit: Fit, configuration: Configuration) -> str:
-    service = fit.service
-    parts = [measured_text(service.fixed)] if service.fixed else []
-    parts += [f"{measured_text(service.each)} a request"] if service.each else []
+    fixed, each = fit.service.fixed, fit.service.each
+    parts = [measured_text(fixed)] * (fixed > 0) + [f"{measured_text(each)} a request"] * (each > 0)
     come = "one by one" if fit.burst < 1.05 else f"{digits(fit.burst)} at a time"
-    took = f"an execution takes {' + '.join(parts)}, cv2 {service.cv2:.2f}"
+    took = f"an execution takes {' + '.join(parts)}, cv2 {fit.service.cv2:.2f}"
     alone = "instances share no lock, and call" if fit.instances > 1 else "it calls"
     told = f"{took}; requests come {come}, independently; {alone} no other model"
-    if configuration.setting(fit.rows).max_batch > 1:
-        told += (
-            f"; batches over {digits(fit.batch, 2)} (the largest mean of a step) take longer in proportion"
-        )
-    return told
+    if configuration.setting(fit.rows).max_batch == 1:
+        return told
+    return (
+        f"{told}; batches over {digits(fit.batch, 2)} (the largest mean of a step) take longer in proportion"
+    )
 
 
 def _change(change: Change) -> str:
-    parts = [f"{change.name}: breaks {_at(change.breaks)}"]
+    told = f"{change.name}: breaks {_at(change.breaks)}"
     if change.wait_p99 is not None:
-        parts.append(f"99 % of today's requests would wait at most {measured_text(change.wait_p99)}")
-    if change.refused:
-        parts.append(f"{change.refused:.1%} would be refused")
-    return "; ".join([*parts, *filter(None, (change.note,))])
+        told += f"; 99 % of today's requests would wait at most {measured_text(change.wait_p99)}"
+    refused = f"; {change.refused:.1%} would be refused" if change.refused else ""
+    return f"{told}{refused}; {change.note}".removesuffix("; ")
 
 
 def fragment(advice: Advice, change: Change) -> str:
     """Return what to write into config.pbtxt, with the prediction as a comment; empty where it is no configuration."""
-    now, what, lines = advice.configuration, change.what, list[str]()
-    if now and "instances" in what:
-        lines.append(
-            f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {what['instances'] / now.gpus:.0f} }}]"
-        )
-    if "max_batch_size" in what:
-        lines.append(f"max_batch_size: {what['max_batch_size']:.0f}")
-    if now and what.keys() & {"batching", "delay_ms", "max_queue_size"}:
-        then = apply(now, what)
-        delay = f" max_queue_delay_microseconds: {1e6 * then.delay:.0f}" if then.delay else ""
-        limit = f" default_queue_policy {{ max_queue_size: {then.limit} }}" if then.limit else ""
-        lines.append(
-            f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
-        )
+    now = advice.configuration or Configuration()
+    then, [name] = apply(now, change.what), change.what
+    delay = f" max_queue_delay_microseconds: {1e6 * then.delay:.0f}" if then.delay else ""
+    limit = f" default_queue_policy {{ max_queue_size: {then.limit} }}" if then.limit else ""
+    batcher = f"dynamic_batching {{{delay}{limit} }}" if then.dynamic_batching else "# no dynamic_batching"
+    line = {
+        "instances": f"instance_group [{{ kind: KIND_{now.kind.upper()} count: {then.instances // now.gpus} }}]",
+        "max_batch_size": f"max_batch_size: {then.max_batch_size}",
+        "batching": batcher,
+        "delay_ms": batcher,
+    }.get(name)
     without = f"; without, {_at(advice.breaks)}" if advice.breaks else ""
     predicted = f"tritonwatch advise: {advice.promise.slo} breaks {_at(change.breaks)}{without}"
-    comment = [f"# {line}" for line in textwrap.wrap(predicted, _WIDTH - 2)] if lines else []
-    return "\n".join([*comment, *lines])
+    comment = textwrap.wrap(predicted, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return "\n".join([*comment, line]) if line else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +207,12 @@ def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
     if now is None or now == before:
         return replace(found, open="the configuration is as it was" if now else "the model is not ready")
     was = asdict(before)
-    changed = (
-        f"{name} {value}, was {was[name]}" for name, value in asdict(now).items() if value != was[name]
-    )
+    changed = [f"{name} {to}, was {was[name]}" for name, to in asdict(now).items() if to != was[name]]
     found = replace(found, changed="; ".join(changed))
     steps = [step for step in measured.steps if step.requests and step.at - step.seconds >= at]
     sums, servers = total(steps), len({step.server for step in steps})
     if sums.requests < ENOUGH:
-        few = f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed"
-        return replace(found, open=few)
+        return replace(found, open=f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed")
     played = play(now.setting(fit.rows), steps, fit.service, fit.burst)
     wait, predicted = played.wait, played.modelled_wait
     near = abs(wait - predicted) <= max(0.1 * promise.threshold, 0.25 * predicted)
