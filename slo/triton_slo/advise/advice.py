@@ -127,16 +127,17 @@ def advise(
 
     def of(promise: Promise) -> Advice:
         advice = Advice(measured.model, measured.version, promise, now, over[-1] if over else None)
-        if now is None:
-            why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
-            return replace(advice, unknown="no_configuration", text=why)
         try:
+            if now is None:
+                why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
+                raise UnfitError("no_configuration", why)
             fitted = present(fit(steps, now, promise, over), steps)
             play = Play(fitted, promise, now)
             breaks = play.breaks(now)
             _refuse_contradiction(play, breaks, over, steps)
         except UnfitError as error:
-            return replace(advice, unknown=error.reason, text=str(error))
+            reason, text = error.args
+            return replace(advice, unknown=reason, text=text)
         asked = play.change(changed) if changed else None
         advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
         if breaks.estimate is None or not breaks.most:
@@ -148,7 +149,7 @@ def advise(
         found = [
             change
             for change in map(play.change, _candidates(now, fitted))
-            if _is_better(change.breaks, breaks) and not any(_harms(each, change) for each in plays)
+            if _is_better(change.breaks, breaks) and not any(each.harms(change.what) for each in plays)
         ]
         # Where only an upper limit is known, the order of the candidates stays.
         found.sort(key=lambda change: -(change.breaks.least or 0.0))
@@ -184,32 +185,22 @@ def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], s
 def _why_no_estimate(play: Play, breaks: Range) -> tuple[str, str]:
     """Return the reason and its sentence."""
     fitted, promise, now = play.fit, play.promise, play.now
-    service = fitted.service
+    cv2 = f"cv2 {fitted.service.cv2:.2f}"
     if breaks.most and breaks.least is None:
-        return "unseen_tail", (
-            f"executions vary (cv2 {service.cv2:.2f}), and counters do not show how long the longest take: "
-            "only an upper limit is known"
-        )
+        unseen = "counters do not show how long the longest take: only an upper limit is known"
+        return "unseen_tail", f"executions vary ({cv2}), and {unseen}"
     if breaks.most:
-        return "batches_unseen", (
-            "too few batches had more than one or two requests: how long a full one takes is not known, only limits "
-            "are; ask again when there is more traffic"
-        )
-    told = (
-        f"even with hardly any traffic, more than {ratio(1 - promise.target)} of the requests {promise.verb} longer than "
-        f"{time_text(promise.threshold)}: "
-    )
+        few = "too few batches had more than one or two requests: how long a full one takes is not known"
+        return "batches_unseen", f"{few}, only limits are; ask again when there is more traffic"
     if now.setting(fitted.rows).delay:
-        told += f"the batcher delays them by up to {1000 * now.delay:g} ms"
+        why = f"the batcher delays them by up to {1000 * now.delay:g} ms"
     elif fitted.burst > 1.05:
-        told += f"they come {digits(fitted.burst)} at a time, and wait for each other"
+        why = f"they come {digits(fitted.burst)} at a time, and wait for each other"
     else:
-        took = 1000 * (service.seconds(1) + fitted.overhead)
-        told += (
-            f"one alone takes {digits(took, 3)} ms on average (cv2 {service.cv2:.2f}); no setting helps, only a faster "
-            "model or a longer threshold"
-        )
-    return "too_slow", told
+        took = digits(1000 * (fitted.service.seconds(1) + fitted.overhead), 3)
+        why = f"one alone takes {took} ms on average ({cv2}); no setting helps, only a faster model or a longer threshold"
+    late = f"more than {ratio(1 - promise.target)} of the requests {promise.verb} longer than {time_text(promise.threshold)}"
+    return "too_slow", f"even with hardly any traffic, {late}: {why}"
 
 
 def apply(configuration: Configuration, what: Mapping[str, float]) -> Configuration:
@@ -244,12 +235,6 @@ def _is_better(after: Range, before: Range) -> bool:
     return after.estimate > GAIN * before.estimate
 
 
-def _harms(play: Play, change: Change) -> bool:
-    """Return whether a change may lower a break rate to less than the traffic with some room."""
-    low = play.change(change.what).breaks.low
-    return low < min(play.breaks(play.now).low, ROOM * play.fit.rate)
-
-
 class Play:
     """Simulations of one model under one objective."""
 
@@ -258,24 +243,20 @@ class Play:
         self.breaks = cache(self._breaks)
 
     def change(self, what: Mapping[str, float]) -> Change:
-        now = self.now
-        changed = apply(now, what)
-        servers = int(what.get("replicas", self.fit.servers))
-        breaks = self.breaks(changed).times(servers / self.fit.servers)
-        setting = changed.setting(self.fit.rows)
+        now, then, servers = self.now, apply(self.now, what), int(what.get("replicas", self.fit.servers))
+        breaks, setting = self.breaks(then).times(servers / self.fit.servers), then.setting(self.fit.rows)
         if note := queue_limit(setting):
             breaks = Range(None, None, breaks.most)
         elif setting.max_batch == 1 and what.keys() & {"max_batch_size", "delay_ms", "max_queue_size"}:
             note = "without batching, max_batch_size, delay_ms and max_queue_size change nothing"
-        elif changed.kind == "gpu" and changed.instances > now.instances:
-            same = self.breaks(replace(changed, instances=now.instances))
-            breaks = Range(same.least, None, breaks.most)
+        elif then.kind == "gpu" and then.instances > now.instances:
+            breaks = Range(self.breaks(replace(then, instances=now.instances)).least, None, breaks.most)
             note = "instances share the GPU: counters do not show how much they gain"
-        elif changed.instances > now.instances:
+        elif then.instances > now.instances:
             note = "if the machine has processors left"
-        elif changed.max_batch_size > now.max_batch_size:
+        elif then.max_batch_size > now.max_batch_size:
             note = "if the model can"
-        elif changed.dynamic_batching and not now.dynamic_batching:
+        elif then.dynamic_batching and not now.dynamic_batching:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
         if not breaks.most and setting.delay > self.promise.threshold:
             note = f"the batcher delays requests by up to {1000 * setting.delay:g} ms"
@@ -298,6 +279,10 @@ class Play:
         today = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
         wait = sorted(today.waits)[int(0.99 * len(today.waits))]
         return replace(change, wait_p99=wait, refused=today.refused / (today.refused + len(today.waits)))
+
+    def harms(self, what: Mapping[str, float]) -> bool:
+        """Return whether a change may lower the break rate to less than the traffic with some room."""
+        return self.change(what).breaks.low < min(self.breaks(self.now).low, ROOM * self.fit.rate)
 
     def _breaks(self, configuration: Configuration) -> Range:
         """Return the highest rate, of all servers, at which the objective is met."""

@@ -19,21 +19,12 @@ from triton_exporter.common.duration import measured_text
 from triton_slo.advise.measured import Configuration, Promise, Step, total, totals
 from triton_slo.advise.simulate import Service, Setting, simulate
 
-BLOCKS = 12
-"""Parts of the time that are compared with each other."""
-LEVEL = 0.3
-"""Parts whose rates differ by more than this share are played at rates of their own: the wait at the mean rate is not the mean wait."""
 STRANGE = 0.1
 """A part whose executions take longer or shorter by more than this share is not used."""
 _PLAYED = 10_000
-"""Requests that are played at each of these rates."""
+"""Requests that are played at each rate."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
-SHARED_T, SHARED = 3.0, 0.01
-"""Student's t of a slope over another model's work, and by what share executions take longer where that is a standard deviation
-above its mean, in each half of the time, from which nothing is predicted."""
-BUSY = 0.9
-"""Share of the time from which on instances count as always busy: readings that are apart leave out some of it."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
 SLOWER, ALIKE, ENOUGH = 1.5, 1.25, 20
@@ -44,11 +35,7 @@ PRESENT = (300.0, 60.0, 0.0)
 
 
 class UnfitError(Exception):
-    """The counters do not allow advice; `reason` is a word, the message a sentence."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+    """The counters do not allow advice; its arguments are a word, and a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +118,8 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
     """
     found, moments = list[Overload](), totals(steps, attrgetter("at"))
 
-    def is_busy(sums: Step) -> bool:
-        return sums.requests > 0 and sums.busy_seconds > BUSY * configuration.instances * sums.seconds
+    def is_busy(sums: Step) -> bool:  # readings that are apart leave out some of the time
+        return sums.requests > 0 and sums.busy_seconds > 0.9 * configuration.instances * sums.seconds
 
     for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
         # What a queue with a limit rejects would otherwise wait.
@@ -321,8 +308,9 @@ def _variation(steps: Sequence[Step], service: Service) -> tuple[float, float]:
 
 
 def _parts(steps: Sequence[Step]) -> list[list[Step]]:
+    """Return the steps of twelve parts of the time."""
     ordered = sorted(steps, key=attrgetter("at"))
-    size = math.ceil(len(ordered) / BLOCKS)
+    size = math.ceil(len(ordered) / 12)
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
 
@@ -354,7 +342,8 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
         if len(works) < 5 or np.ptp(works) < 0.001:
             return False
         (slope, _), covariance = np.polyfit(works, ratios[part], 1, w=weights[part], cov=True)
-        return bool(slope > SHARED_T * covariance[0, 0] ** 0.5 and slope * np.std(works) > SHARED)
+        # Proven, and of some size: by 1 % where the other works as much as a standard deviation above its mean.
+        return bool(slope > 3 * covariance[0, 0] ** 0.5 and slope * np.std(works) > 0.01)
 
     half = len(steps) // 2
     for name in sorted(busy, key=lambda name: -sum(busy[name]))[:5]:
@@ -412,9 +401,9 @@ def waits_less(found: Fit | Played, threshold: float) -> bool:
 def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
     """Play the present, at the rates of its parts."""
     blocks = sorted(map(total, _parts(steps)), key=lambda block: block.rate)
-    # Modelled seconds and executions of each block; how far the seconds of a level are off by chance.
+    # Blocks of about the same rate are played at once. Of each: modelled seconds and executions, and how far off by chance.
     queued, executed, chance = [], [], []
-    for key, own in groupby(blocks, lambda block: round(math.log(block.rate) / LEVEL)):
+    for key, own in groupby(blocks, lambda block: round(math.log(block.rate) / 0.3)):
         alike = list(own)
         level = total(alike)
         outcome = simulate(setting, service, level.rate, burst, requests=_PLAYED, seed=key)

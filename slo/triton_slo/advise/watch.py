@@ -15,10 +15,6 @@ MOVED = 0.05
 """Traffic, or the time of executions, that differs by more than this share is computed again."""
 
 
-_LASTS = 3600.0
-"""Seconds after which it is computed again in any case: what is measured is another hour then."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Computed:
     at: float
@@ -52,7 +48,7 @@ class Watch:
             last = self._known.get(key)
             if (
                 last is None
-                or now - last.at >= _LASTS
+                or now - last.at >= 3600  # what is measured is another hour then
                 or any(each.unknown == "load_changed" for each in last.advice)
                 or last.conditions != conditions
                 or any(abs(new - old) > MOVED * old for new, old in zip(amounts, last.amounts, strict=True))
