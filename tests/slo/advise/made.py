@@ -39,68 +39,47 @@ class Made:
         self, times: Iterable[float], server: str = "a", others: Callable[[float], float] | None = None
     ) -> list[Step]:
         """What the counters grow by, when requests come at these times."""
-        sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 6)
-        waits: dict[int, int] = defaultdict(int)
+        sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         free, waiting = [0.0] * self.instances, list(times)
         i = 0
         while i < len(waiting):
             start = max(free[0], waiting[i] + self.before_queue)
             taken = [at for at in waiting[i : i + self.batch] if at + self.before_queue <= start]
-            took = self.seconds(len(taken), start)
+            count, took = len(taken), self.seconds(len(taken), start)
             heapreplace(free, start + took)
-            of = sums[int((start + took) // STEP)]
-            of[0] += 1
-            of[1] += len(taken)
-            of[2] += sum(start - at for at in taken)
-            of[3] += took
-            of[4] += took * len(taken)
-            of[5] += len(taken) ** 2
-            for started in taken:
-                waits[int(start // STEP)] -= 1
-                waits[int(started // STEP)] += 1
-            i += len(taken)
+            of, queued = sums[int((start + took) // STEP)], sum(start - at for at in taken)
+            of["executions"] += 1
+            of["inferences"] += count
+            of["requests"] += count
+            of["queue_seconds"] += queued
+            of["request_seconds"] += queued + (took + 0.001) * count
+            of["compute_seconds"] += took * count
+            of["busy_seconds"] += took
+            of["squares"] += count**2
+            for at in taken:
+                sums[int(start // STEP)]["waiting"] -= 1
+                sums[int(at // STEP)]["waiting"] += 1
+            i += count
         return [
-            _step(server, k, sums[k], waits[k], others(k * STEP) if others else 0.0) for k in range(max(sums))
+            Step(
+                server,
+                (k + 1) * STEP,
+                STEP,
+                **sums[k],
+                others_busy={"other": others(k * STEP)} if others else {},
+            )
+            for k in range(max(sums))
         ]
 
-    def closed_loop(self, clients: int, think: float, seconds: float = HOUR) -> list[Step]:
-        """What they grow by, when each client waits for its answer and then `think` seconds on average."""
-        chance = random.Random(1)
-        ready = sorted(chance.expovariate(1 / think) for _ in range(clients))
-        sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 6)
-        waits: dict[int, int] = defaultdict(int)
-        free = 0.0
-        while ready[0] < seconds:
-            at = ready.pop(0)
-            start = max(free, at)
-            free = start + (took := self.seconds(1, start))
-            for i, value in enumerate((1, 1, start - at, took, took, 1)):
-                sums[int(free // STEP)][i] += value
-            waits[int(at // STEP)] += 1
-            waits[int(start // STEP)] -= 1
-            ready.append(free + chance.expovariate(1 / think))
-            ready.sort()
-        return [_step("a", k, sums[k], waits[k]) for k in range(max(sums))]
 
-
-def _step(server: str, k: int, sums: Sequence[float], waiting: float, other: float = 0.0) -> Step:
-    executions, requests, queued, busy, computed, squares = sums
-    return Step(
-        server=server,
-        at=(k + 1) * STEP,
-        seconds=STEP,
-        executions=executions,
-        inferences=requests,
-        requests=requests,
-        failures=0.0,
-        waiting=waiting,
-        queue_seconds=queued,
-        request_seconds=queued + computed + 0.001 * requests,
-        compute_seconds=computed,
-        busy_seconds=busy,
-        squares=squares,
-        others_busy={"other": other} if other else {},
-    )
+def closed_loop(clients: int, think: float, took: float = 0.02) -> Iterator[float]:
+    """Moments at which clients send that wait for an answer, which one instance works for, and then think."""
+    chance, free = random.Random(1), 0.0
+    ready = sorted(chance.expovariate(1 / think) for _ in range(clients))
+    while (at := ready[0]) < HOUR:
+        yield at
+        free = max(free, at) + took
+        heapreplace(ready, free + chance.expovariate(1 / think))
 
 
 def varying(
