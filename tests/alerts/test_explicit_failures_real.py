@@ -6,7 +6,6 @@ Real Triton under explicit model control, real exporter, real Prometheus; durati
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from support.fast_prometheus import INTERVAL_SECONDS, FastPrometheus, fast_prome
 from support.repository import Repository
 from support.triton import control, infer, live_triton
 from triton_alerts.generate import artifacts
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from tritonwatch.local import TritonServer
 
@@ -80,9 +79,10 @@ def test_a_load_that_was_asked_for_and_failed_fires_and_unloading_does_not_hide_
 
 def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: Stage) -> None:
     """It received requests and was then unloaded; loading it again ends the alert, idle models raise none."""
-    for _ in range(6):
-        assert 200 == infer(stage.server, "used")
-        time.sleep(0.4)
+    counted = f'{triton.REQUEST_SUCCESS}{{model="used"}}'
+    stage.watch.wait_seen(counted)
+    assert 200 == infer(stage.server, "used")
+    stage.watch.wait_seen(f"{counted} > 0")
     assert 200 == stage.ask("unload", "used")
     stage.watch.wait("TritonModelUnloadedInUse", model="used")
     stage.watch.wait("TritonModelDownEverywhere", model="used")

@@ -156,12 +156,12 @@ def test_a_wrong_query_is_refused_with_what_is_wrong(asked: Asked, query: str, t
 
 def test_hostile_names_are_looked_for_and_escaped(asked: Asked) -> None:
     """Thousands of names, and bytes that would steer a terminal; the body stays short."""
+    asked.answers(200, "ready: 1 of 1 models\n")
     many = asked.exporter.get("/ready?models=" + ",".join(f"m{number}" for number in range(4000)))
     odd = asked.exporter.get("/ready?models=%1b[31m,%ed%a0%80," + "x" * 9000)
 
     assert (503, True) == (many.status_code, "and 3980 more" in many.text and len(many.text) < 2000)
     assert (503, True) == (odd.status_code, "\\x1b[31m: missing" in odd.text and len(odd.text) < 2000)
-    asked.answers(200, "ready: 1 of 1 models\n")
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
