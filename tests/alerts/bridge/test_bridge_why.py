@@ -436,6 +436,7 @@ def test_a_title_says_that_the_fault_is_over(
         longer = during.model_copy(update={"earliest": now - HOURS} if requests else {})
         again = judged(during, known.and_newer(ask(longer)), now)
         closed = ask(incident.model_copy(update={"closed_at": now}))
+        of_an_hour = ask(incident.model_copy(update={"earliest": now - HOURS, "closed_at": now}))
 
     last = f"{datetime.fromtimestamp(over - STEP, UTC):%H:%M} UTC"
     times_of_day = f"{DAY}{datetime.fromtimestamp(now - 600, UTC):%H:%M} to {DAY}{last}"
@@ -444,6 +445,7 @@ def test_a_title_says_that_the_fault_is_over(
     assert re.fullmatch(f"{icon} {failed}; {present}", headline(during))
     assert headline(during) == headline(again)
     assert re.fullmatch(failed, closed.title or "")
+    assert f"ranker: {0.4 * (over - STEP - now + HOURS):,.0f} of " in (of_an_hour.title or "")
     assert bool(requests) == during.is_watched
 
 

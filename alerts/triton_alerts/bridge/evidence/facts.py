@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 from triton_alerts.bridge.evidence.objective import (
@@ -213,12 +213,14 @@ def counted_cause(prometheus: Prometheus) -> Source:
         cause, faults = "", {}
         if lookup := _LOOKUPS.get(lead.name):
             cause = lookup.cause(sample.labels for sample in prometheus.instant(lookup.about(lead.labels)))
-        firing = {member.name for member in incident.firing}
-        for alert in (alert for name, alert in _LATELY.items() if name in firing):
-            found = prometheus.instant(alert.lately)
-            own = ("cluster", *alert.labels)
-            for member, sample in product((m for m in incident.firing if m.name == alert.name), found):
-                if all(sample.labels.get(name) == member.labels.get(name) for name in own):
+        for name in _LATELY.keys() & {member.name for member in incident.firing}:
+            own = ("cluster", *_LATELY[name].labels)
+            found = {
+                tuple(map(sample.labels.get, own)): sample
+                for sample in prometheus.instant(_LATELY[name].lately)
+            }
+            for member in incident.firing:
+                if member.name == name and (sample := found.get(tuple(map(member.labels.get, own)))):
                     over = Fault(over="not in the last 2 min", since=sample.at - CALM_SECONDS)
                     faults[key_of(member.labels)] = Fault() if sample.value else over
         return SourceFacts(cause=cause, faults=faults)
@@ -773,13 +775,14 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             return SourceFacts()
         end = float(int(clock()))
         try:
-            models = read_models(prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"])
+            every = read_models(prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"])
         finally:
             asking.release()
+        models = [each for each in every if each.version == labels.get("version", each.version)]
         found = [
             over
             for measured in models
-            if measured.configuration and measured.version == labels.get("version", measured.version)
+            if measured.configuration
             for over in overloads(measured.steps, measured.configuration)
             if over.until >= incident.since
         ]
@@ -793,12 +796,7 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             return SourceFacts()
         burning = Burning(incident, incident.lead, incident.since, counts)
         began, until = burning.began, counts.last(counts.failed) or 0.0
-        steps = [
-            step
-            for measured in models
-            if measured.version == labels.get("version", measured.version)
-            for step in measured.steps
-        ]
+        steps = [step for measured in models for step in measured.steps]
         during = total(step for step in steps if began <= step.at - step.seconds and step.at <= until)
         # What is counted is a scrape and an evaluation late.
         before = total(step for step in steps if step.at + step.seconds <= began)
