@@ -16,7 +16,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import printable
 from triton_exporter.common.problem import Problem, ProblemsError
 from triton_slo.advise.advice import advise
-from triton_slo.advise.measured import Measured, read_models, with_promises
+from triton_slo.advise.measured import Measured, read_models
 from triton_slo.advise.report import checked_text, compare, document, read, text
 from triton_slo.advise.watch import Watch
 from triton_slo.objective.model import Objective
@@ -136,14 +136,13 @@ def _measured(args: argparse.Namespace, warn: Callable[[str], None]) -> tuple[tu
     end = float(int(time.time() if args.at is None else args.at))
     start = end - args.last // step * step
     with access.connect(args) as prometheus:
-        models = read_models(prometheus, start, end, step, args.model)
+        models = read_models(prometheus, start, end, step, args.model, objectives)
         if not models:
             which = f"model {args.model}" if args.model else "any model"
             known = access.models(prometheus)
             hint = did_you_mean(args.model, known) if args.model and args.model not in known else ""
             wrong = f"Prometheus has no counters of {which} in the last {in_words(args.last)}{hint}"
             raise ProblemsError(Problem("", wrong))
-        models = with_promises(prometheus, objectives, models, start, end, step)
         for warning in prometheus.warnings:
             warn(f"{WARNS}{warning}")
     if not any(measured.promises for measured in models):

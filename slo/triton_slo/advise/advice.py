@@ -11,17 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_slo.advise.fit import (
-    Fit,
-    Overload,
-    UnfitError,
-    fit,
-    highest,
-    overloads,
-    present,
-    queue_limit,
-    waits_less,
-)
+from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, highest, overloads, present, waits_less
 from triton_slo.advise.measured import NEAR, Configuration, Measured, Promise, Step, total
 from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -245,7 +235,7 @@ class Play:
     def change(self, what: Mapping[str, float]) -> Change:
         now, then, servers = self.now, apply(self.now, what), int(what.get("replicas", self.fit.servers))
         breaks, setting = self.breaks(then).times(servers / self.fit.servers), then.setting(self.fit.rows)
-        if note := queue_limit(setting):
+        if note := setting.stalls:
             breaks = Range(None, None, breaks.most)
         elif setting.max_batch == 1 and what.keys() & {"max_batch_size", "delay_ms", "max_queue_size"}:
             note = "without batching, max_batch_size, delay_ms and max_queue_size change nothing"

@@ -83,9 +83,9 @@ class Overload:
     lasts: bool
     rate: float
     capacity: float
-    took: float = 0.0
-    took_before: float = 0.0
-    growth: float = 0.0
+    took: float
+    took_before: float
+    growth: float
 
     @property
     def is_slowness(self) -> bool:
@@ -133,28 +133,25 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
         length = steps[0].seconds
         seconds = length * (peak - first)
         since = max(run[0].at, run[first].at - levels[first] * seconds / grown) - length
+        # The first step, and the one before it, may have executions of both.
+        calm = [s for s in steps if s.at <= since - length and not any(each.covers(s) for each in found)]
+        before, during = total(calm), total(run[first + 1 : peak])
+        told = min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests)
+        # On each server: where one dies, the others get its traffic.
+        came, usual = (
+            max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds if told else 1.0
+            for sums in (rise, before)
+        )
         over = Overload(
             since=since,
             until=last.at,
             lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
             rate=rise.came / seconds,
             capacity=rise.requests / seconds,
+            took=during.busy_seconds / during.executions if told else 0.0,
+            took_before=before.busy_seconds / before.executions if told else 0.0,
+            growth=came / usual if told else 0.0,
         )
-        # The first step, and the one before it, may have executions of both.
-        calm = [s for s in steps if s.at <= since - length and not any(each.covers(s) for each in found)]
-        before, during = total(calm), total(run[first + 1 : peak])
-        if min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests):
-            # On each server: where one dies, the others get its traffic.
-            came, usual = (
-                max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds
-                for sums in (rise, before)
-            )
-            over = replace(
-                over,
-                took=during.busy_seconds / during.executions,
-                took_before=before.busy_seconds / before.executions,
-                growth=came / usual,
-            )
         found.append(over)
     return found
 
@@ -182,8 +179,8 @@ def fit(
         raise UnfitError("mixed_batches", text)
     rows = round(each)
     setting = configuration.setting(rows)
-    if why := queue_limit(setting):
-        raise UnfitError("queue_limit", f"{why}; leave the limit out")
+    if setting.stalls:
+        raise UnfitError("queue_limit", f"{setting.stalls}; leave the limit out")
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, promise.target)
     services = _services(kept, rows)
@@ -227,15 +224,6 @@ def fit(
         left_out=1 - len(kept) / len(active),
         batch=max(step.requests / step.executions for step in kept),
     )
-
-
-def queue_limit(setting: Setting) -> str:
-    """Return why no rate is told with this limit of the queue; nothing where one is, or there is no limit."""
-    if not setting.limit or setting.limit >= setting.max_batch > 1:
-        return ""
-    if setting.max_batch == 1:
-        return "with max_queue_size and batches of one, Triton 2.51 lets requests wait beside idle instances"
-    return f"max_queue_size {setting.limit} is below the batch size {setting.max_batch}: a queue so short fills no batch"
 
 
 def _require_executions(steps: Sequence[Step], target: float) -> None:

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
@@ -151,11 +151,17 @@ class Measured:
 
 
 def read_models(
-    prometheus: Prometheus, start: float, end: float, step: float, model: str | None = None
+    prometheus: Prometheus,
+    start: float,
+    end: float,
+    step: float,
+    model: str | None = None,
+    objectives: Iterable[Objective] = (),
 ) -> tuple[Measured, ...]:
-    """Return what every model, or one of them, did from `start` to `end` (Unix time). Raises PrometheusError.
+    """Return what every model, or one of them, did from `start` to `end` (Unix time), and what of these objectives concerns
+    its waits and latency. Raises PrometheusError.
 
-    What it did under another configuration than the last one is left out.
+    What it did, and how far objectives were met, under another configuration than the last one is left out.
     """
     own = Matchers().equal("model", model) if model else Matchers()
     grown: dict[tuple[str, str, str], dict[str, dict[float, float]]] = defaultdict(dict)
@@ -185,8 +191,9 @@ def read_models(
                 busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
                 sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
                 steps.append(Step(server, moment, step, **sums, others_busy=busy))
+    promises = _promises(prometheus, objectives, found, start, end, step)
     return tuple(
-        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(own_steps))
+        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(own_steps), tuple(promises[key]))
         for key, own_steps in found.items()
     )
 
@@ -255,39 +262,33 @@ def _configuration(facts: _Facts) -> Configuration:
     )
 
 
-def with_promises(
+def _promises(
     prometheus: Prometheus,
     objectives: Iterable[Objective],
-    models: Sequence[Measured],
+    models: Mapping[tuple[str, str], Sequence[Step]],
     start: float,
     end: float,
     step: float,
-) -> tuple[Measured, ...]:
-    """Return the models with their objectives on Triton's own waits and latency. Raises PrometheusError.
-
-    The share of good requests is that under the present configuration.
-    """
-    promises: dict[tuple[str, str], list[Promise]] = {(each.model, each.version): [] for each in models}
-    since = {
-        (each.model, each.version): min((step.at for step in each.steps), default=math.inf) for each in models
-    }
-    for objective in objectives:
+) -> dict[tuple[str, str], list[Promise]]:
+    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
+    for objective in objectives if models else ():
         indicator = objective.indicator
         if not isinstance(indicator, Latency | Queue) or getattr(indicator, "gateway", False):
             continue
-        good: dict[tuple[str, str], tuple[float, float]] = {}
+        good: dict[tuple[str, ...], tuple[float, float]] = {}
         with suppress(NoSeriesError):
             plan = Plan(objective, Options(scrape_interval_seconds=step))
             history = fetch(prometheus, [plan], start, end, step, recorded=False)
-            for (_, model, version), bad, events in zip(
-                history.keys, history.bad, history.total, strict=True
-            ):
-                counted = (history.times >= since.get((model, version), math.inf)) & (events > 0)
+            for (_, *key), bad, events in zip(history.keys, history.bad, history.total, strict=True):
+                steps = models.get((key[0], key[1]), ())
+                since = min((each.at for each in steps), default=math.inf)
+                counted = (history.times >= since) & (events > 0)
                 if counted.any():
                     share = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
-                    good[model, version] = share, step * float(np.sum(counted))
-        for key, own in promises.items():
-            target, threshold = objective.resolve(*key) or (0.0, None)
+                    good[tuple(key)] = share, step * float(np.sum(counted))
+        for own in models:
+            target, threshold = objective.resolve(*own) or (0.0, None)
             if threshold is not None:
-                own.append(Promise(objective.name, indicator.kind, target, threshold, *good.get(key, ())))
-    return tuple(replace(each, promises=tuple(promises[each.model, each.version])) for each in models)
+                promise = Promise(objective.name, indicator.kind, target, threshold, *good.get(own, ()))
+                promises[own].append(promise)
+    return promises

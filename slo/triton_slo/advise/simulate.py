@@ -33,6 +33,17 @@ class Setting:
     delay: float = 0.0
     limit: int = 0
 
+    @property
+    def stalls(self) -> str:
+        """Why nothing is told with this limit; empty where there is none, or requests never wait beside idle instances."""
+        if not self.limit or self.limit >= self.max_batch > 1:
+            return ""
+        if self.max_batch == 1:
+            return (
+                "with max_queue_size and batches of one, Triton 2.51 lets requests wait beside idle instances"
+            )
+        return f"max_queue_size {self.limit} is below the batch size {self.max_batch}: a queue so short fills no batch"
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
