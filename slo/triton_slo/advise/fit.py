@@ -184,7 +184,7 @@ def fit(
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, promise.target)
     services = _services(kept, rows)
-    _refuse_shared_device(kept, services[0])
+    _refuse_shared_device(kept, services[0], setting)
     moments, lasts = totals(steps, attrgetter("at")), bool(over) and over[-1].lasts
     last = moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :]
     recent = total(last)
@@ -318,10 +318,8 @@ def _without_disturbances(steps: Sequence[Step], service: Service) -> list[Step]
     return [step for part in alike for step in part]
 
 
-def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
-    """Raise UnfitError where executions take longer the more another model of the server works, in each half of the time."""
-    names = dict.fromkeys(name for step in steps for name in step.others_busy)
-    busy = {name: [step.others_busy.get(name, 0.0) for step in steps] for name in names}
+def _refuse_shared_device(steps: Sequence[Step], service: Service, setting: Setting) -> None:
+    """Raise UnfitError where executions take longer the more the model's other instances, or another model of the server, work."""
     weights = np.sqrt([step.executions for step in steps])
     ratios = np.array([step.busy_seconds / _expected(step, service) for step in steps])
 
@@ -333,15 +331,19 @@ def _refuse_shared_device(steps: Sequence[Step], service: Service) -> None:
         # Proven, and of some size: by 1 % where the other works as much as a standard deviation above its mean.
         return bool(slope > 3 * covariance[0, 0] ** 0.5 and slope * np.std(works) > 0.01)
 
+    names = dict.fromkeys(name for step in steps for name in step.others_busy)
+    busy = {name: [step.others_busy.get(name, 0.0) for step in steps] for name in names}
+    most = sorted(busy, key=lambda name: -sum(busy[name]))[:5]
+    others = "other models work more (most clearly {}): they share a device, a lock or processors, or just get more requests "
+    found = {others.format(name) + "at the same times": busy[name] for name in most}
+    if setting.instances > setting.max_batch == 1:  # a larger batch takes longer anyway
+        alone = "more of them run: instances share a device, a lock or processors"
+        found = {alone: [step.executions / step.seconds for step in steps], **found}
     half = len(steps) // 2
-    for name in sorted(busy, key=lambda name: -sum(busy[name]))[:5]:
-        # Where the traffic of several rises together once, so do the executions of one that gets slower with its own.
-        if grows(busy[name], slice(half)) and grows(busy[name], slice(half, None)):
-            raise UnfitError(
-                "shared_device",
-                f"executions take longer at times at which other models work more (most clearly {name}): they share a "
-                "device, a lock or processors, or just get more requests at the same times",
-            )
+    for when, works in found.items():
+        # In each half: where traffic rises together once, so do the executions of one that gets slower with its own.
+        if grows(works, slice(half)) and grows(works, slice(half, None)):
+            raise UnfitError("shared_device", f"executions take longer at times at which {when}")
 
 
 def _dispersion(steps: Sequence[Step]) -> tuple[float, float]:

@@ -225,6 +225,18 @@ def rising() -> list[Step]:
     return made.steps(times, others=lambda at: rates[min(59, int(at // 60))] / 20)
 
 
+def locked(rate: float) -> list[Step]:
+    """Two instances that work for 31 ms, one at a time: at 32 requests/s they are at their limit, and look half busy."""
+    free = [0.0]
+
+    def seconds(_: int, start: float) -> float:
+        free[0] = max(free[0], start) + 0.031
+        return free[0] - start
+
+    return Made(seconds, instances=2).steps(poisson(rate))
+
+
+TWO = {"configuration": replace(ALONE, instances=2)}
 USUAL = Made(varying(0.02))
 EACH_TENTH = [*poisson(8, 900), *(10.0 * k for k in range(90) for _ in range(25))]
 
@@ -246,6 +258,9 @@ EACH_TENTH = [*poisson(8, 900), *(10.0 * k for k in range(90) for _ in range(25)
         # A steady neighbour: what noise of the machine makes longer in both is no device.
         ("", lambda: shared(0.3, least=0.95), {}),
         ("", rising, {}),
+        ("shared_device", lambda: locked(8), TWO),
+        ("shared_device", lambda: locked(20), TWO),
+        ("", lambda: Made(varying(0.031, cv2=0.5), instances=2).steps(poisson(20)), TWO),
         ("unsupported", lambda: steady(15), {"configuration": replace(ALONE, unsupported=("a cache",))}),
         ("queue_limit", lambda: steady(15), {"configuration": Configuration(1, "cpu", 1, 1, True, limit=9)}),
         ("queue_limit", lambda: steady(15), {"configuration": replace(BATCHING, limit=4)}),
