@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import measured_text, time_text
@@ -24,11 +24,6 @@ MARGIN = 0.1
 """Every break rate is uncertain by this share, besides what the fit leaves open."""
 HEAVY_CV2 = 1.5
 """Executions that vary more have a tail that counters do not show: only an upper limit is known."""
-VAGUE = 1.3
-"""Where a full batch may take so much longer than at best, only limits are given."""
-MAX_CHANGES = 3
-_FEW, _MOST = 4_000, 100_000
-"""Requests that are played: few where the answer is clear, more for a tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +42,12 @@ class Range:
     def low(self) -> float:
         """The least that is known."""
         return self.least or self.most or 0.0
+
+    def is_better(self, before: Range) -> bool:
+        """Return whether a change is likely to help, or may help where only limits are known."""
+        if self.estimate is None or before.estimate is None:
+            return (self.most or 0.0) > GAIN * (before.most or 0.0)
+        return self.estimate > GAIN * before.estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +140,11 @@ def advise(
         found = [
             change
             for change in map(play.change, _candidates(now, fitted))
-            if _is_better(change.breaks, breaks) and not any(each.harms(change.what) for each in plays)
+            if change.breaks.is_better(breaks) and not any(each.harms(change.what) for each in plays)
         ]
         # Where only an upper limit is known, the order of the candidates stays.
         found.sort(key=lambda change: -(change.breaks.least or 0.0))
-        return replace(advice, changes=tuple(found[:MAX_CHANGES]))
+        return replace(advice, changes=tuple(found[:3]))
 
     return tuple(map(of, promises))
 
@@ -218,13 +219,6 @@ def _candidates(now: Configuration, fitted: Fit) -> Iterator[Mapping[str, float]
     yield {"replicas": fitted.servers + 1}
 
 
-def _is_better(after: Range, before: Range) -> bool:
-    """Return whether a change is likely to help, or may help where only limits are known."""
-    if after.estimate is None or before.estimate is None:
-        return (after.most or 0.0) > GAIN * (before.most or 0.0)
-    return after.estimate > GAIN * before.estimate
-
-
 class Play:
     """Simulations of one model under one objective."""
 
@@ -250,14 +244,12 @@ class Play:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
         if not breaks.most and setting.delay > self.promise.threshold:
             note = f"the batcher delays requests by up to {1000 * setting.delay:g} ms"
-        was = {
-            "instances": now.instances,
-            "max_batch_size": now.max_batch_size,
+        batcher = {
             "delay_ms": 1000 * now.delay,
             "max_queue_size": now.limit,
             "batching": now.dynamic_batching,
-            "replicas": self.fit.servers,
         }
+        was = asdict(now) | batcher | {"replicas": self.fit.servers}
 
         def shown(name: str, value: float) -> str:
             return ("off", "on")[value > 0] if name == "batching" else f"{value:g}"
@@ -282,7 +274,8 @@ class Play:
             # The same variation may come from many executions that are late or from a few that last very long:
             # what is certain is that requests do not wait less than if no execution varied.
             return Range(None, None, (1 + MARGIN) * self._break(configuration, replace(fast, cv2=0.0)))
-        vague = slow.seconds(full) > VAGUE * fast.seconds(full)
+        # Where a full batch may take so much longer than at best, only limits are given.
+        vague = slow.seconds(full) > 1.3 * fast.seconds(full)
         estimate = None if vague else self._break(configuration, service)
         limits = [] if estimate is None else [estimate]
         if slow.seconds(full) > 1.02 * fast.seconds(full) or slow.cv2 - fast.cv2 > 0.02:
@@ -309,7 +302,8 @@ class Play:
     def bad(self, setting: Setting, service: Service, rate: float) -> float:
         """Return the share of requests that are late or refused on one server, roughly where it is far from the allowed one."""
         allowed, bad = 1 - self.promise.target, 0.0
-        for requests in (_FEW, max(2 * _FEW, min(_MOST, round(200 / allowed)))):
+        # Few where the answer is clear, more for a tail.
+        for requests in (4_000, max(8_000, min(100_000, round(200 / allowed)))):
             outcome = simulate(setting, service, rate, self.fit.burst, requests=requests)
             took, limit = outcome.waits, self.promise.threshold
             if self.promise.signal == "latency":

@@ -18,8 +18,6 @@ from triton_slo.advise.measured import Configuration, Measured, total, totals
 from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
-VARIED = 0.25
-"""Where the rates of minutes differ by more than this share, their waits prove no prediction wrong."""
 ENOUGH = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
@@ -220,7 +218,8 @@ def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
     minutes = totals(steps, lambda each: each.at // 60)
     rates = sorted(sums.rate for sums in minutes)
     chance = 2 * LARGE_Z * (fit.burst * sums.rate / min(sums.seconds for sums in minutes)) ** 0.5
-    if not came_true and rates[-1] - rates[0] > max(VARIED * sums.rate, chance):
+    # Where the rates of minutes differ by more than a quarter, waits prove no prediction wrong.
+    if not came_true and rates[-1] - rates[0] > max(sums.rate / 4, chance):
         told = f"cannot be judged: the rate varied from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
         means = f"mean wait {measured_text(wait)}, predicted {measured_text(predicted)}"
         return replace(found, open=f"{told}; {means}")
