@@ -204,11 +204,8 @@ def headline(incident: Incident, *, state: bool = True, limit: int | None = None
     end = f"; {over}" if incident.open and (over := incident.fault(incident.lead).over) else ""
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
-        end += (
-            f" (and {others} other models, servers or GPUs)"
-            if others > 1
-            else " (and one other model, server or GPU)"
-        )
+        more = f"{others} other models, servers or GPUs" if others > 1 else "one other model, server or GPU"
+        end += f" (and {more})"
     if reason := causes.brief(incident, incident.lead):
         left = _LEAST_REASON if limit is None else limit - text.units(f"{title}: {end}")
         if left >= _LEAST_REASON:
@@ -304,10 +301,8 @@ def _closed_line(incident: Incident, others: int | None) -> str:
             else f"All alerts about {code(thing, 120)} have resolved."
         )
     if others is not None:
-        line += f" {others} other incidents are open." if others > 1 else ""
-        line += (
-            " One other incident is open." if others == 1 else "" if others else " No other incident is open."
-        )
+        few = {0: "No other incident is", 1: "One other incident is"}
+        line += f" {few.get(others, f'{others} other incidents are')} open."
     return line
 
 
@@ -459,8 +454,8 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     ]
     body = "".join(lines).strip()
     if incident.open and not is_page:
-        state = "as a ticket" if incident.severity == "warning" else f"as {WORD[incident.severity]}"
-        body += f"\nThe page is over; the incident continues {state}"
+        article = "a " if incident.severity == "warning" else ""
+        body += f"\nThe page is over; the incident continues as {article}{WORD[incident.severity]}"
     elif incident.acknowledged is not None:
         body += f"\n{next(_acknowledged(incident))}"
     return Message(body, (section(body),))

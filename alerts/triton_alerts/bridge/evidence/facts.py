@@ -123,7 +123,8 @@ class Enricher:
         stale = [
             (number, incident)
             for number, incident in self.store.incidents.open(now - END_SECONDS)
-            if incident.evidence_is_due or (incident.open and self._is_old(incident, now))
+            if incident.evidence_is_due
+            or (incident.open and incident.evidence and now - incident.evidence.at >= FRESH_SECONDS)
         ]
         stale.sort(
             key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
@@ -132,9 +133,6 @@ class Enricher:
             asked = {key_of(each.labels) for each in incident.firing or incident.members.values()}
             self.store.change(number, partial(_attach, asked, self.gather(incident, now)))
             self.wake()
-
-    def _is_old(self, incident: Incident, now: float) -> bool:
-        return incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
 
     def gather(self, incident: Incident, now: float) -> Evidence:
         """Return the facts of all sources that respond in time."""
@@ -696,10 +694,8 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
         title = concerned[0].words
         fault = Fault(since=concerned[0].since.value if concerned[0].since else None)
     elif is_down and any(live.values()):
-        title, fault = (
-            "No Triton server answered",
-            Fault(over=f"{sum(live.values())} of {len(live)} answer again"),
-        )
+        title = "No Triton server answered"
+        fault = Fault(over=f"{sum(live.values())} of {len(live)} answer again")
     elif is_down and concerned:
         summary = member.annotations.get("summary") or member.name
         title = f"{summary}: {listed([server.silence for server in down], 1)}"
@@ -733,10 +729,10 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    again = SourceFacts(faults={key_of(member.labels): _over("answers again", ended)})
+    faults = {key_of(member.labels): _over("answers again", ended)}
     if of_exporter:
-        return again.model_copy(
-            update={"title": f"The exporter of Triton {instance} did not answer Prometheus"}
+        return SourceFacts(
+            faults=faults, title=f"The exporter of Triton {instance} did not answer Prometheus"
         )
     was_down = down_servers(prometheus, ended.value) if ended else ()
     title = next(
@@ -744,7 +740,7 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     )
     lacking = [each.words for each in broken_now(prometheus).not_ready if instance in each.instances]
     lines = "\n".join([f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]])
-    return again.model_copy(update={"facts": ((SERVERS, lines),), "title": title})
+    return SourceFacts(faults=faults, facts=((SERVERS, lines),), title=title)
 
 
 def ready_text(ready: Mapping[str, bool], unknown: Mapping[str, Sample]) -> str:
