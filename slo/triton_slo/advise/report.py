@@ -95,7 +95,7 @@ def overload_text(over: Overload) -> str:
         ended = f"; instances were busy with them until {hour_text(over.until, over.until)}"
     if over.is_slowness:
         alike = "unchanged" if over.growth * ALIKE >= 1 else "no higher"
-        return f"an execution {takes} {alike} ({rate(over.rate)} requests/s){ended}"
+        return f"an execution {takes} {alike}{ended}"
     return f"{rate(over.rate)} requests/s {came}, its instances answer at most {rate(over.capacity)}/s{ended}"
 
 

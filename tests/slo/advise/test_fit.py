@@ -153,7 +153,7 @@ def test_a_model_that_became_slower_is_said_to_be_so(until: float, lasts: bool) 
     told = " ".join(report.text(advice).split())
 
     takes = ("takes 1s, it took 62ms until", "is") if lasts else ("took 1s from .*, 62ms before", "was")
-    pattern = "an execution {}.*; traffic {} unchanged \\([78][0-9.]* requests/s\\)"
+    pattern = "an execution {}.*; traffic {} unchanged"
     assert re.search(pattern.format(*takes), told), told
     assert ("change 1" in told) == ("changes below only help until then" in told), told
 

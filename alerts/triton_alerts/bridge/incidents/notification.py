@@ -110,8 +110,13 @@ def subject_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def incident_key(labels: Mapping[str, str], group: str) -> str:
-    """Return what an incident is identified by: its subject, or Alertmanager's group where an alert names none."""
+    """Return what an incident is identified by: its subject, or Alertmanager's group where an alert names none.
+
+    A silent exporter is no outage of its Triton: it is an incident of its own.
+    """
     subject = subject_labels(labels)
+    if labels.get("alertname") in EXPORTER_DOWN:
+        subject["exporter"] = "silent"
     return json.dumps(subject, ensure_ascii=False) if subject else group
 
 
