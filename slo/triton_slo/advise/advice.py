@@ -85,13 +85,12 @@ class Advice:
     @property
     def headroom(self) -> Range | None:
         """The break rate over the traffic of now."""
-        return None if self.breaks is None or self.fit is None else self.breaks.times(1 / self.fit.rate)
+        return self.breaks.times(1 / self.fit.rate) if self.breaks and self.fit else None
 
     @property
     def order(self) -> float:
         """The least room that is known: what advice is sorted by."""
-        room = self.headroom
-        return 0.0 if self.is_overloaded else math.inf if room is None else room.low
+        return 0.0 if self.is_overloaded else self.headroom.low if self.headroom else math.inf
 
     @property
     def is_overloaded(self) -> bool:
@@ -102,8 +101,8 @@ class Advice:
         """Whether traffic is nearer to the break rate than `ROOM`; None where that is not known."""
         if self.unknown and not self.is_overloaded:
             return None
-        least = None if self.headroom is None else self.headroom.least
-        return self.promise.holds is False or self.is_overloaded or least is None or least < ROOM
+        least = (self.headroom and self.headroom.least) or 0.0
+        return self.promise.holds is False or self.is_overloaded or least < ROOM
 
 
 def advise(

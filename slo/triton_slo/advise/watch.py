@@ -66,9 +66,8 @@ class Watch:
         unknown: list[tuple[tuple[str, ...], float]] = []
         for advice in (each for computed in known.values() for each in computed.advice):
             key = advice.model, advice.version, advice.promise.slo
-            if (room := advice.headroom) is not None:
+            if room := advice.headroom:
                 bounds = ("estimate", room.estimate), ("least", room.least)
                 ratios += [((*key, bound), value) for bound, value in bounds if value is not None]
-            if advice.unknown:
-                unknown.append(((*key, advice.unknown), 1.0))
+            unknown += [((*key, advice.unknown), 1.0)] * bool(advice.unknown)
         return Family.of(headroom.RATIO, ratios), Family.of(headroom.UNKNOWN, unknown)
