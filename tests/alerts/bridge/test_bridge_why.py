@@ -779,7 +779,7 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
             8,
             1620,
             1800,
-            r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged \([78][0-9.]* requests/s\)",
+            r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged",
         ),
         (1, 1200, 1800, r"an execution takes (1s|9[5-9][0-9](.[0-9])?ms) since [^ ]+ UTC, 62ms before"),
         (

@@ -88,7 +88,7 @@ from triton_slo.status import since_query
 
 EVIDENCE_TIMEOUT_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""
-FRESH_SECONDS = 60.0
+FRESH_SECONDS = 30.0
 """Age from which the evidence of an open incident is queried again."""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
@@ -609,16 +609,23 @@ def _fault_of_model(
     is_recorded = is_ready or (dead and not of_burn)
     ended = _ready_again(prometheus, member, now=is_ready) if is_recorded else None
     if ended is not None or (of_burn and is_ready):
-        return _over("ready again", ended)
+        ready = f"{state.MODEL_READY}{matchers_of(member, 'instance', *names.GROUPING)} == 1"
+        return _over(prometheus, "ready again", ready, ended)
     if member.name == "TritonModelDownEverywhere" and served:
-        none = f"max({state.MODEL_READY}{matchers_of(member, 'model')}) == 0"
-        return _over("served again", _first(prometheus, _last_time(f"timestamp({none})")))
+        ready = f"max({state.MODEL_READY}{matchers_of(member, 'model')})"
+        ended = _first(prometheus, _last_time(f"timestamp({ready} == 0)"))
+        return _over(prometheus, "served again", f"{ready} == 1", ended)
     where = matchers_of(member, "model", "version")
     return Fault(since=None if dead else _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
 
 
-def _over(what: str, ended: Sample | None) -> Fault:
-    return Fault(over=f"{what}{since_text(ended)}", since=ended.value if ended is not None else None)
+def _over(prometheus: Prometheus, what: str, good: str, ended: Sample | None) -> Fault:
+    """Return that a fault is over since the first scrapes that were `good` after it was last seen (`ended`)."""
+    if ended is None:
+        return Fault(over=what)
+    seen = f"max(min_over_time((timestamp({good}) > {ended.value})[30m:5s]))"
+    since = _first(prometheus, seen) or ended
+    return Fault(over=f"{what}{since_text(since)}", since=since.value)
 
 
 _OVER_ONCE_READY = {
@@ -729,7 +736,8 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    faults = {key_of(member.labels): _over("answers again", ended)}
+    over = _over(prometheus, "answers again", f"{answers} == 1", ended)
+    faults = {key_of(member.labels): over}
     if of_exporter:
         return SourceFacts(
             faults=faults, title=f"The exporter of Triton {instance} did not answer Prometheus"

@@ -22,7 +22,9 @@ from triton_slo.promql import Matchers
 NOW_SECONDS = 300.0
 """The window of the burn rate, and of the counts of a fault that is older than what is asked for."""
 CALM_SECONDS = 120.0
-"""The end of that window: a fault is over before its last failure is five minutes old."""
+"""How long the objective must hold to hold before a fault, and to be over where few events come."""
+_SOON_SECONDS = 60.0
+"""Time without a failure after which a fault is over where failures were to come: four scrapes."""
 _QUIET_SECONDS = 30.0
 """Time in which events come and none fails, from which on that is told: two evaluations."""
 _REACH_SECONDS, _STEP_SECONDS = 1800.0, 5.0
@@ -57,31 +59,40 @@ class Counts:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the last five minutes hold the objective, or the last two do where failures were to come."""
-        (failed_then, then), (failed, total) = self.lately(CALM_SECONDS), self.lately(NOW_SECONDS)
+        """Whether the last five minutes hold the objective, or a shorter time does where failures were to come."""
+        failed, total = self.lately(NOW_SECONDS)
         if not total or not self.breaks(failed, total):
             return total > 0
-        return not self.breaks(failed_then, then) and then * failed / total >= _NO_CHANCE
+        return any(
+            not self.breaks(failed_then, then) and then * failed / total >= _NO_CHANCE
+            for failed_then, then in map(self.lately, (_SOON_SECONDS, CALM_SECONDS))
+        )
 
-    @property
-    def fails_again(self) -> bool:
-        """Whether the last two minutes break it, where it was over: by all events, or more than chance."""
-        failed, total = self.lately(NOW_SECONDS)
+    def fails_again(self, over_since: float) -> bool:
+        """Whether the last two minutes break it, and what came since it was over does: by all events, or more than chance."""
+        failed, total = self.between(max(over_since, self.now - NOW_SECONDS))
         return self.breaks(*self.lately(CALM_SECONDS)) and (failed == total > 1 or failed >= _NO_CHANCE)
 
     def judge(self, was: Fault) -> Fault:
         """Return whether the objective fails; what is over is so until events fail again: also while nobody asks."""
-        if self.is_calm or (was.over and not self.fails_again):
+        if self.is_calm or (was.over and not self.fails_again(was.since or -math.inf)):
             return Fault(over=OVER, since=None if was.over else self.last(self.failed))
         return Fault(since=self.held_until())
 
     def held_until(self, at: float = math.inf) -> float | None:
-        """Return the last time up to `at` at which two minutes held the objective; None: not in half an hour."""
+        """Return from when on more failed than may, after the last two minutes up to `at` that held the objective.
+
+        The fault began within them, where the failures beyond the budget are fewest (CUSUM). None: not in half an hour.
+        """
         for end in reversed(self.times):
-            failed, total = self.between(end - CALM_SECONDS, end)
-            known = total or end - CALM_SECONDS >= self.times[0]
+            start = end - CALM_SECONDS
+            failed, total = self.between(start, end)
+            known = total or start >= self.times[0]
             if end <= at and known and not self.breaks(failed, total):
-                return end if end >= self.now - _REACH_SECONDS else None
+                if end < self.now - _REACH_SECONDS:
+                    return None
+                within = range(bisect_right(self.times, start), bisect_right(self.times, end))
+                return self.times[min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i))]
         return None
 
     def last(self, counter: Sequence[float]) -> float | None:
