@@ -92,7 +92,9 @@ class Counts:
                 if end < self.now - _REACH_SECONDS:
                     return None
                 within = range(bisect_right(self.times, start), bisect_right(self.times, end))
-                return self.times[min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i))]
+                return self.times[
+                    min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i))
+                ]
         return None
 
     def last(self, counter: Sequence[float]) -> float | None:
@@ -189,8 +191,6 @@ class Burning:
             return f"{past()}{_NO} requests since {_second(heard)}"
         if last and heard - last >= _QUIET_SECONDS:
             return f"{past()}{_NO}ne since {_second(last)}"
-        if lately and not counts.breaks(failed_lately, lately):
-            return f"{past()}{rate}"
         start, window = self.window()
         failed, total = counts.between(start)
         likely = failed / total * lately
