@@ -118,7 +118,7 @@ class RecordedObjective:
     @property
     def counts_nothing_yet(self) -> bool:
         """True if its recording began late and has one record: events are counted from one record to the next."""
-        return self.begins_late is not None and self.recorded_from == self.recorded_until
+        return self.begins_late is not None and self.recorded_until - self.recorded_from < STEP_SECONDS
 
     @property
     def ends_early(self) -> float | None:
@@ -215,7 +215,6 @@ def _read_period(
     for info, zone in members:
         slo, fixed = info.slo, set(info.fixed)
         recorded = [at for at in info.recorded if period.start < at <= period.end]
-        pauses = tuple(_pauses(period, recorded))
         # The alert on a model that is gone is about all of its objectives.
         gone = [sample for sample in unknown if sample.labels.get(names.SLO, slo) == slo]
         groups = []
@@ -240,6 +239,11 @@ def _read_period(
                     error_of.get((slo, group)),
                 )
             )
+        first = min(recorded)
+        # Of a step: what began within it says when.
+        begun = min(
+            (group.since for group in groups if 0 < first - group.since < STEP_SECONDS), default=first
+        )
         yield RecordedObjective(
             slo=slo,
             indicator=info.labels.get(names.INDICATOR, ""),
@@ -248,9 +252,9 @@ def _read_period(
             window=info.labels.get("window", ""),
             timezone=zone,
             period=period,
-            recorded_from=min(recorded),
+            recorded_from=begun,
             recorded_until=max(recorded),
-            pauses=pauses,
+            pauses=tuple(_pauses(period, (begun, *recorded))),
             excluded={
                 sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS
                 for sample in excluded
@@ -296,7 +300,7 @@ def _counted(prometheus: Prometheus, period: Period, matchers: Matchers) -> dict
     return counted
 
 
-def _pauses(period: Period, recorded: Iterable[int]) -> Iterator[Period]:
+def _pauses(period: Period, recorded: Iterable[float]) -> Iterator[Period]:
     """Yield the times of a period without records, from one step that has some to the next one."""
     before = period.start
     for at in sorted(recorded):

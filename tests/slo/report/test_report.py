@@ -199,7 +199,7 @@ def test_each_model_is_judged_and_an_objective_is_as_good_as_its_worst(objective
 @pytest.mark.parametrize(
     ("slo", "note"),
     [
-        ("short", "recorded only from 2025-09-12 00:00"),
+        ("short", "recorded only from 2025-09-11 23:59"),
         ("ended", "recorded only until 2025-09-28 00:00"),
         ("paused", "not recorded for 2d 12h in between, the longest from 2025-09-14 00:00"),
     ],
@@ -235,7 +235,7 @@ def test_counters_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
         (
             "short",
             "2025-09-12T00:01",
-            ["recorded only from 2025-09-12 00:00, and events are counted from then on"],
+            ["recorded only from 2025-09-11 23:59, and events are counted from then on"],
         ),
         (
             "paused",
