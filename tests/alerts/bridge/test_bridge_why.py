@@ -510,6 +510,9 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         told = of_then.model_copy(update={"faults": over_since(ended, now - 120), "title": "embed: 9 of 99"})
         whole = {"evidence": told, "earliest": now - 1500, "closed_at": now}
         total = ask(ended.model_copy(update=whole))
+        # A ticket: it fired four minutes after the first part, and through the second.
+        ticket = ended.lead.model_copy(update={"starts_at": now - 960})
+        both = ask(ended.model_copy(update={**whole, "earliest": None, "members": {"a": ticket}}))
         unseen = ask(
             silent.model_copy(
                 update={"evidence": over.model_copy(update={"faults": over_since(silent, now - 300)})}
@@ -522,7 +525,7 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert back.again_since == beside.again_since  # also where another alert led meanwhile
     assert now - 105 < back.again_since < now - 75
     words = f"ranker: 10 % of requests fail [(]\\d+ of \\d+ since {clock(back.again_since)}[)], target 1 %"
-    since = f" · since <!date\\^{now - 600:.0f}\\^[^>]*>, again since <!date\\^{back.again_since:.0f}\\^[^>]*> [(]1m "
+    since = f" · since <!date\\^{now - 1505:.0f}\\^[^>]*>, again since <!date\\^{back.again_since:.0f}\\^[^>]*> [(]1m "
     assert re.match(f"🔴 {words}{since}", root(back, Style(), now).text)
     began = "|".join(f"{datetime.fromtimestamp(now - at, UTC):%H:%M}" for at in (660, 660 + STEP))
     assert re.fullmatch(
@@ -530,6 +533,8 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     )
     until = f"{datetime.fromtimestamp(now - 375, UTC):%H:%M}"
     assert re.fullmatch(f"embed: 4[5-8][0-9] of .* to {DAY}{until} UTC", total.title or "")
+    assert re.fullmatch(f"embed: 4[5-8][0-9] of .* to {DAY}{until} UTC", both.title or "")
+    assert now - 1500 - STEP <= (both.began or 0.0) <= now - 1500 + STEP
 
 
 def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path) -> None:

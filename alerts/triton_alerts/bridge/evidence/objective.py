@@ -80,15 +80,19 @@ class Counts:
         return Fault(since=self.held_until())
 
     def held_until(self, at: float = math.inf) -> float | None:
-        """Return from when on more failed than may, after the last two minutes up to `at` that held the objective.
+        """Return from when on more failed than may, the last time up to `at`: after two minutes that held the objective.
 
         The fault began within them, where the failures beyond the budget are fewest (CUSUM). None: not in half an hour.
         """
+        broken = False  # an alert may fire minutes after its fault
         for end in reversed(self.times):
             start = end - CALM_SECONDS
             failed, total = self.between(start, end)
-            known = total or start >= self.times[0]
-            if end <= at and known and not self.breaks(failed, total):
+            if end > at or not (total or start >= self.times[0]):
+                continue
+            if self.breaks(failed, total):
+                broken = True
+            elif broken:
                 if end < self.now - _REACH_SECONDS:
                     return None
                 within = range(bisect_right(self.times, start), bisect_right(self.times, end))
