@@ -98,6 +98,8 @@ class GroupStatus:
     period_days: float | None = None
     not_served: bool = False
     """No server has the model ready: the numbers are those of earlier requests."""
+    ready_again: bool = False
+    """It burns, for the last minutes were bad, and every server has the model ready now that should."""
 
     @property
     def budget_not_known_yet(self) -> str:
@@ -152,7 +154,8 @@ class GroupStatus:
         if self.state in ("excluded", "unknown"):
             return self.state
         words = "" if self.budget_left is None else caveat_words(self.caveats, error)
-        return self.state + (f" ({words})" if words else "") + (", not served" if self.not_served else "")
+        now = ", not served" if self.not_served else ", ready again" if self.ready_again else ""
+        return self.state + (f" ({words})" if words else "") + now
 
     @property
     def state(self) -> State:

@@ -250,6 +250,7 @@ class _SamplesByGroup:
             history_seconds=history,
             period_days=days,
             not_served=dict(group).get("model") in self._not_served,
+            ready_again=burns(burn_now) and names.SERVERS_NOW in own,
         )
 
     def _non_finite_reasons(self, key: _GroupKey) -> list[str]:
@@ -314,6 +315,12 @@ unless on (model) ({state.MODEL_STATE}{{state="unknown"}} == 1 and on (cluster, 
 unless on (model) ({MAYBE_READY})"""
 """The models that no server has ready: neither one whose exporter is silent, nor one of which only metrics are read."""
 
+_READY = (
+    f'{names.SERVERS_NOW}{{{names.RECORDED_HERE}, {names.EVENT}="{names.ERROR}"}} == 0 '
+    f'and ignoring ({names.EVENT}) {names.SERVERS_NOW}{{{names.EVENT}="{names.TOTAL}"}} > 0'
+)
+"""The groups that every server has ready that should; a comparison keeps the name of the series."""
+
 
 def read_status(
     prometheus: Prometheus, at: float | None = None, time_scale: float = 1.0
@@ -328,10 +335,12 @@ def read_status(
     samples = prometheus.instant_with_all(SELECTOR, at)
     if not samples:
         _require_exporter(prometheus, at)
-    answered = prometheus.instant(f"{_AGE_QUERY} or {_NOT_SERVED}", at)
+    answered = prometheus.instant(f"{_AGE_QUERY} or {_NOT_SERVED} or {_READY}", at)
+    others = [sample for sample in answered if "__name__" not in sample.labels]
     more = (
-        *_named(AGE, [sample for sample in answered if names.SLO in sample.labels]),
-        *_named(NOT_SERVED, [sample for sample in answered if names.SLO not in sample.labels]),
+        *(sample for sample in answered if "__name__" in sample.labels),
+        *_named(AGE, [sample for sample in others if names.SLO in sample.labels]),
+        *_named(NOT_SERVED, [sample for sample in others if names.SLO not in sample.labels]),
         *_unknown(prometheus, samples, at),
         *_of_calendars(prometheus, samples, at),
         *_just_begun(prometheus, samples, at),

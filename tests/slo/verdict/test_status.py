@@ -471,6 +471,31 @@ def test_a_state_shows_the_caveats_of_its_source(
 
 
 @pytest.mark.real
+def test_a_burning_objective_says_that_its_model_is_ready_again(tmp_path: Path) -> None:
+    """It was "burning 300x" for minutes after its model was back; not so where one server, or every one, lacks it."""
+    expected = {"back": (0, 2), "half": (1, 2), "unloaded": (0, 0)}
+    series = [
+        each
+        for model, servers in expected.items()
+        for labels in [group_labels("readiness", model, "")]
+        for each in (
+            *recorded_group(labels, (END - 30, END), target=0.99, burn=20.0, events=(0.1, 2.0)),
+            *(
+                (names.SERVERS_NOW, {**labels, names.EVENT: event}, [(END, float(many))])
+                for event, many in zip((names.ERROR, names.TOTAL), servers, strict=True)
+            ),
+        )
+    ]
+    with (
+        history.serve(history.openmetrics(series), tmp_path) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        told = {row.model: state(row) for row in read_status(client, END)}
+
+    assert {"back": "burning, ready again", "half": "burning", "unloaded": "burning"} == told
+
+
+@pytest.mark.real
 def test_a_group_is_unknown_while_its_data_are_away(tmp_path: Path) -> None:
     """From a minute after the last data of its only server until they are back; the alert is minutes later, either way."""
     died, back = END - 893, END - 593  # 08:45:07
