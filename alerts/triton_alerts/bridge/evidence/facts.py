@@ -801,18 +801,24 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         burning = Burning(incident, incident.lead, incident.since, counts)
         began, until = burning.began, counts.last(counts.failed) or 0.0
         steps = [step for measured in models for step in measured.steps]
-        during = total(step for step in steps if began <= step.at - step.seconds and step.at <= until)
+        during = [
+            step for step in steps if began <= step.at - step.seconds and step.at <= until and step.executions
+        ]
         # What is counted is a scrape and an evaluation late.
         before = total(step for step in steps if step.at + step.seconds <= began)
-        if min(during.executions, before.executions) < ENOUGH:
+        if min(total(during).executions, before.executions) < ENOUGH:
             return SourceFacts()
-        took, took_before = (each.busy_seconds / each.executions for each in (during, before))
-        if took < SLOWER * took_before:
+        took_before = before.busy_seconds / before.executions
+        if total(during).busy_seconds < SLOWER * took_before * total(during).executions:
             return SourceFacts()
-        at, took_text = hour_text(began, end), measured_text(took)
+        # Requests wait on while the queue is worked off, in executions that are quick again.
+        slowest = max(each.busy_seconds / each.executions for each in during)
+        is_slow = (took_before + slowest) / 2
+        slow = total(each for each in during if each.busy_seconds > is_slow * each.executions)
+        at, took_text = hour_text(began, end), measured_text(slow.busy_seconds / slow.executions)
         words = f"an execution takes {took_text} since {at}"
         if burning.fault.over:
-            words = f"an execution took {took_text} from {at} to {hour_text(until, end)}"
+            words = f"an execution took {took_text} from {at} to {hour_text(slow.at, end)}"
         words += f", {measured_text(took_before)} before"
         return SourceFacts(cause=words, first_step=_SLOWER_STEP.format(at))
 
