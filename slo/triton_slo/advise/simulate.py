@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import repeat
 from math import inf
 
 MISSED = 0.07
@@ -86,26 +88,27 @@ def simulate(
     `rate` of them come a second, independently of each other, or `burst` at a time on average.
     """
     draw = _variation(service.cv2, random.Random(seed))  # noqa: S311 # a simulation, no secret
-    arrivals = _arrivals(rate, burst, requests, random.Random(seed + 1))  # noqa: S311 # the same
+    arrivals = [at / rate for at in _arrivals(burst, requests, seed + 1)]
     outcome = Outcome([], [], 0, 0)
+    waits, times = outcome.waits, outcome.times
 
     def execute(start: float, came: list[float]) -> float:
         took = service.seconds(len(came)) * next(draw)
         outcome.executions += 1
         for at in came:
-            outcome.waits.append(start - at)
-            outcome.times.append(start - at + took)
+            waits.append(start - at)
+            times.append(start - at + took)
         return start + took
 
     if setting.max_batch == 1 and not setting.limit:  # what `_play` does, in half the time
         mean, ends = service.seconds(1), [0.0] * setting.instances
-        for at in arrivals:
-            if at < inf:
-                start, took = max(ends[0], at), mean * next(draw)
-                heapreplace(ends, start + took)
-                outcome.waits.append(start - at)
-                outcome.times.append(start - at + took)
-        outcome.executions = len(outcome.waits)
+        for at, factor in zip(arrivals, draw, strict=False):  # there is no last factor
+            free, took = ends[0], mean * factor
+            start = free if free > at else at
+            heapreplace(ends, start + took)
+            waits.append(start - at)
+            times.append(start - at + took)
+        outcome.executions = len(waits)
     elif setting.delay and not setting.limit:
         _play_groups(setting, arrivals, execute)
     else:
@@ -115,7 +118,7 @@ def simulate(
 
 def _play(
     setting: Setting,
-    arrivals: Iterable[float],
+    arrivals: Sequence[float],
     execute: Callable[[float, list[float]], float],
     chance: random.Random,
 ) -> int:
@@ -126,22 +129,22 @@ def _play(
     # a heap: when each instance is free, and whether that is missed
     free = [(0.0, False)] * setting.instances
     waiting: deque[float] = deque()  # when each waiting request came
-    refused = 0
-    for now in arrivals:
+    refused, full, limit = 0, setting.max_batch, setting.limit
+    for now in (*arrivals, inf):  # at infinity all have been served
         while waiting:
             start = free[0][0]
-            if setting.limit:
+            if limit:
                 start = min(at + LOOKS_AGAIN * missed for at, missed in free)
             due = waiting[0] + setting.delay
-            if len(waiting) >= setting.max_batch:
-                due = min(due, waiting[setting.max_batch - 1])
+            if len(waiting) >= full:
+                due = min(due, waiting[full - 1])
             if (start := max(start, due)) > now:
                 break
-            came = [waiting.popleft() for _ in range(min(len(waiting), setting.max_batch))]
-            heapreplace(free, (execute(start, came), setting.limit > 0 and chance.random() < MISSED))
-        if not setting.limit:
+            came = [waiting.popleft() for _ in range(min(len(waiting), full))]
+            heapreplace(free, (execute(start, came), limit > 0 and chance.random() < MISSED))
+        if not limit:
             waiting.append(now)
-        elif len(waiting) >= setting.limit:
+        elif len(waiting) >= limit:
             refused += now < inf
         else:
             waiting.append(now)
@@ -151,7 +154,7 @@ def _play(
 
 
 def _play_groups(
-    setting: Setting, arrivals: Iterable[float], execute: Callable[[float, list[float]], float]
+    setting: Setting, arrivals: Sequence[float], execute: Callable[[float, list[float]], float]
 ) -> None:
     """Let the batcher make groups, of which each free instance takes the first."""
     waiting: deque[float] = deque()
@@ -195,7 +198,7 @@ def _play_groups(
             if len(group) == setting.max_batch:
                 group = None
 
-    for now in arrivals:
+    for now in (*arrivals, inf):
         while (at := min(looks_again, busy[0] if busy else inf)) <= now and at < inf:
             if at != looks_again:
                 heappop(busy)
@@ -206,19 +209,17 @@ def _play_groups(
                 look(now)
 
 
-def _arrivals(rate: float, burst: float, requests: int, chance: random.Random) -> Iterator[float]:
-    """Yield when each request comes; at last infinity, at which all others have been served."""
-    now, whole = 0.0, int(burst)
-    while requests > 0:
-        now += chance.expovariate(rate / burst)
-        size = min(requests, whole + (chance.random() < burst - whole))
-        for _ in range(size):
-            yield now
-        requests -= size
-    yield inf
+@lru_cache(maxsize=2)  # one search for the highest rate plays few and many requests in turn
+def _arrivals(burst: float, requests: int, seed: int) -> Sequence[float]:
+    """Return when requests come, in mean intervals between them."""
+    chance = random.Random(seed)  # noqa: S311 # a simulation, no secret
+    now, whole, times = 0.0, int(burst), list[float]()
+    while len(times) < requests:
+        now += chance.expovariate(1 / burst)
+        times += [now] * (whole + (chance.random() < burst - whole))
+    return times[:requests]
 
 
 def _variation(cv2: float, chance: random.Random) -> Iterator[float]:
     """Yield factors of mean 1 with this squared variation, distributed as gamma: 0 is constant, 1 exponential."""
-    while True:
-        yield chance.gammavariate(1 / cv2, cv2) if cv2 > 0.001 else 1.0
+    return iter(lambda: chance.gammavariate(1 / cv2, cv2), None) if cv2 > 0.001 else repeat(1.0)

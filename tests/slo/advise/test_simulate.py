@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from math import factorial
 from statistics import median
 
@@ -59,7 +58,7 @@ def at(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return what requests meet that come at given times, to an execution of `fixed` 10 s and `each` 1 s."""
 
     def played(setting: Setting, *times: float) -> module.Outcome:
-        monkeypatch.setattr(module, "_arrivals", lambda *_: iter([*times, math.inf]))
+        monkeypatch.setattr(module, "_arrivals", lambda *_: times)
         return simulate(setting, Service(10, 1), 1)
 
     return played
@@ -126,7 +125,7 @@ def test_requests_wait_as_in_a_real_triton(
     monkeypatch: pytest.MonkeyPatch, setting: Setting, service: Service, rate: float, measured: float
 ) -> None:
     """The mean wait of the same 40 s of requests in Triton 2.51, by its statistics, with a model that sleeps."""
-    monkeypatch.setattr(module, "_arrivals", lambda *_: iter([*plan(rate, 40, seed=3), math.inf]))
+    monkeypatch.setattr(module, "_arrivals", lambda *_: [at * rate for at in plan(rate, 40, seed=3)])
     waits = [simulate(setting, service, rate, seed=seed).mean_wait for seed in range(5)]
 
     assert measured == pytest.approx(median(waits), rel=0.06)
