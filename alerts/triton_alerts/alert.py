@@ -65,7 +65,7 @@ class Alert(Tunable):
     varies around the threshold is one alert."""
     lately: str = ""
     """How much of it there was in the last two minutes, with the same labels: 0 is that it is over, although the alert,
-    which looks back, fires. The bridge asks it; the thresholds in it are no one's settings."""
+    which looks back, fires. The bridge asks it, with the `$threshold` that an annotation of the alert has."""
     dashboard: str = links.MODEL
     """Uid of the dashboard to open first."""
     owner: str = "ml-platform"

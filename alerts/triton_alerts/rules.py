@@ -95,6 +95,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
         "action": with_windows(alert.action, options),
+        "threshold": alert.with_threshold("$threshold") if "$threshold" in alert.lately else "",
         **links.alert_links(options, alert.name, alert.dashboard, shown),
     }
     return {name: text for name, text in annotations.items() if text}

@@ -187,7 +187,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonQueueNearFull",
         expr=f"{_fullness(str)} > $threshold",
         until=f"{_fullness(_longest('1h'))} > 0.5 * $threshold",
-        lately=f"{_fullness(_longest('2m'))} > bool 0.4",
+        lately=f"{_fullness(_longest('2m'))} > bool 0.5 * $threshold",
         threshold=AlertThreshold(
             0.8,
             "share",
@@ -224,7 +224,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonInstancesSaturated",
         expr=f"{signals.INSTANCES_BUSY.expr(_summed_rate('5m'), _summed)} > $threshold",
         until=f"{signals.INSTANCES_BUSY.expr(_summed_rate('1h'), _summed)} > 0.9 * $threshold",
-        lately=f"{signals.INSTANCES_BUSY.expr(_summed_rate('2m'), _summed)} > bool 0.5",
+        lately=f"{signals.INSTANCES_BUSY.expr(_summed_rate('2m'), _summed)} > bool 0.5 * $threshold",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         for_="15m",

@@ -34,9 +34,13 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.broken import broken_now, served_lines
-from triton_exporter.catalogue import gpu, state, triton
+from triton_alerts.catalogue import ALERTS
+from triton_alerts.rules import texts
+from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo import names
 from triton_slo.advise.measured import Configuration
+from triton_slo.alert_settings import AlertSetting, Tuning
+from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Readiness
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.rules import action
@@ -718,6 +722,34 @@ def test_an_alert_that_looks_back_is_over_once_nothing_of_it_happens(tmp_path: P
     shown = [root(each, Style(), now).text for each in seen.values()]
     assert [True, False, False] == [" · page, over · " in text for text in shown]
     assert [False, True, True] == [" · ticket · " in text for text in shown]
+
+
+@pytest.mark.parametrize(("threshold", "over"), [(None, True), (0.2, False)])
+def test_what_is_over_is_told_by_the_threshold_in_force(
+    tmp_path: Path, threshold: float | None, over: bool
+) -> None:
+    """A queue that is 30 % full is no longer nearly full, unless somebody's threshold is 20 %."""
+    now, name = time.time() // STEP * STEP, "TritonQueueNearFull"
+    [alert] = [
+        tuned
+        for each in ALERTS
+        if each.name == name
+        for tuned in each.tuned(Tuning({name: AlertSetting(threshold=threshold)}))
+    ]
+    own = {"instance": "a", "model": "ranker", "version": "1"}
+    member = Member(
+        labels={"alertname": name, **own}, annotations=texts(alert, Options()), starts_at=now - 600
+    )
+    full = [
+        (str(metric), own, flat(now, value, -600))
+        for metric, value in ((triton.PENDING_REQUESTS, 30), (models.QUEUE_SIZE_LIMIT, 100))
+    ]
+    with history.serve(history.openmetrics(full), tmp_path / "p") as url:
+        known = counted_cause(Prometheus(Access(url)))(
+            about(now).model_copy(update={"members": {"a": member}})
+        )
+
+    assert over == bool(known.faults[key_of(member.labels)].over)
 
 
 def test_alerts_of_two_gpus_are_both_named() -> None:

@@ -203,6 +203,17 @@ _LOOKUPS = {alert.name: alert.cause_from for alert in ALERTS if alert.cause_from
 _LATELY = {alert.name: alert for alert in ALERTS if alert.lately}
 
 
+def _lately(member: Member) -> str:
+    """Return PromQL for how much of an alert there was lately; empty where that, or the threshold in force, is not known."""
+    query = _LATELY[member.name].lately if member.name in _LATELY else ""
+    if "$threshold" not in query:
+        return query
+    try:
+        return query.replace("$threshold", str(float(member.annotations.get("threshold", ""))))
+    except ValueError:
+        return ""
+
+
 def counted_cause(prometheus: Prometheus) -> Source:
     """Return the source of what the catalogue asks about an alert: the counted cause of the lead, and what happened lately."""
 
@@ -211,14 +222,15 @@ def counted_cause(prometheus: Prometheus) -> Source:
         cause, faults = "", {}
         if lookup := _LOOKUPS.get(lead.name):
             cause = lookup.cause(sample.labels for sample in prometheus.instant(lookup.about(lead.labels)))
-        for name in _LATELY.keys() & {member.name for member in incident.firing}:
-            own = ("cluster", *_LATELY[name].labels)
-            found = {
-                tuple(map(sample.labels.get, own)): sample
-                for sample in prometheus.instant(_LATELY[name].lately)
-            }
-            for member in incident.firing:
-                if member.name == name and (sample := found.get(tuple(map(member.labels.get, own)))):
+        asked: dict[str, list[Member]] = {}
+        for member in incident.firing:
+            if query := _lately(member):
+                asked.setdefault(query, []).append(member)
+        for query, members in asked.items():
+            own = ("cluster", *_LATELY[members[0].name].labels)
+            found = {tuple(map(sample.labels.get, own)): sample for sample in prometheus.instant(query)}
+            for member in members:
+                if sample := found.get(tuple(map(member.labels.get, own))):
                     over = Fault(over="not in the last 2 min", since=sample.at - CALM_SECONDS)
                     faults[key_of(member.labels)] = Fault() if sample.value else over
         return SourceFacts(cause=cause, faults=faults)
