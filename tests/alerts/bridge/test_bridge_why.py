@@ -1177,7 +1177,7 @@ def test_a_load_that_was_repaired_stays_so_when_its_server_dies(tmp_path: Path) 
             assert bool(known.not_served) == (server == "a")
             assert "🟢 resolved (page)" in reply(incident, (gone,)).text
             title = f"TritonModelLoadFailed: {model}: {error}"
-            assert f"🟡 {title}; ready again since {clock(now - 400)}" == headline(incident)
+            assert f"🟡 {title}; ready again since {clock(now - 390)}" == headline(incident)
             assert f"🟢 Resolved: {title}" == headline(closed)
             assert now - 405 < closed.ended_at <= now - 390
 
@@ -1264,7 +1264,7 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
 
     assert [
         f"🟠 {texts['summary']}; nothing serves it",
-        f"🟡 {texts['summary']}; ready again since {clock(now - 400)}",
+        f"🟡 {texts['summary']}; ready again since {clock(now - 390)}",
         f"🟠 {texts['summary']}",
     ] == [headline(incident) for incident in seen.values()]
     shown = {model: str(root(incident, Style(), now).blocks) for model, incident in seen.items()}
@@ -1323,7 +1323,7 @@ def test_the_title_of_a_failed_load_says_that_nothing_serves_and_when_it_is_read
     failed = "failed to load on 127.0.0.1:20100"
     assert f"🟠 Model tagger {failed}; nothing serves it: {error}"[:147] == shown["tagger"][:147]
     assert shown["back"].startswith(f"🟡 Model back {failed}: RuntimeError: cannot read")
-    assert shown["back"].endswith(f" …; ready again since {clock(now - 400)}")
+    assert shown["back"].endswith(f" …; ready again since {clock(now - 390)}")
     assert f"🟠 Model beside {failed}: {error}" == shown["beside"]
     assert f"🟠 Model unclear {failed}: {error}" == shown["unclear"]
     assert error in root(seen["back"], Style(), now).text
