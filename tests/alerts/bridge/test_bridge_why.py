@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -414,6 +415,22 @@ def test_a_fault_is_counted_from_its_first_failure_to_its_last_and_again_only_be
     assert 500 == counts.held_until(700)
     fault = counts.judge(Fault(over=OVER, since=935))
     assert over == bool(fault.over)
+
+
+def test_a_fault_that_comes_and_goes_is_over_once_it_stays_away_for_longer() -> None:
+    """Ten seconds of each hundred: said over and failing again every time, it was two lines in the thread each."""
+    times = [5.0 * at for at in range(301)]
+    failed = list(accumulate(50.0 if 500 < at <= 1010 and 0 < at % 100 <= 10 else 0.0 for at in times))
+
+    calm = [
+        times[last]
+        for last in range(102, 301)
+        if Counts(
+            times[: last + 1], failed[: last + 1], [100.0 * at for at in range(last + 1)], 0.005
+        ).is_calm
+    ]
+
+    assert calm == [at for at in times if 570 <= at <= 600 or at >= 1130]
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,27 @@ class Counts:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the last five minutes hold the objective, or a shorter time does where failures were to come."""
-        failed, total = self.lately(NOW_SECONDS)
+        """Whether the last five minutes hold the objective, or a shorter time does where failures were to come.
+
+        It has held since it first did for that long: what comes and goes is over once it stays away for longer.
+        """
+        start = self.now - NOW_SECONDS
+        failed, total = self.between(start)
         if not total or not self.breaks(failed, total):
             return total > 0
-        return any(
-            not self.breaks(failed_then, then) and then * failed / total >= _NO_CHANCE
-            for failed_then, then in map(self.lately, (_SOON_SECONDS, CALM_SECONDS))
-        )
+        for seconds in (_SOON_SECONDS, CALM_SECONDS):
+            if self.lately(seconds)[1] * failed / total >= _NO_CHANCE:
+                since = next(
+                    at
+                    for at in self.times
+                    if at > start
+                    and self.between(start, at)[0] >= _NO_CHANCE
+                    and self.breaks(*self.between(start, at))
+                    and not self.breaks(*self.between(at, at + seconds))
+                )
+                if since <= self.now - seconds and not self.breaks(*self.between(since)):
+                    return True
+        return False
 
     def fails_again(self, over_since: float) -> bool:
         """Whether the last two minutes break it, and what came since it was over does: by all events, or more than chance."""
