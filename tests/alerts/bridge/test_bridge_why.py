@@ -723,9 +723,12 @@ def test_an_alert_that_looks_back_is_over_once_nothing_of_it_happens(tmp_path: P
                 annotations={"summary": "rejects 1.04 requests a second"},
                 starts_at=now,
             )
-            known = counted_cause(Prometheus(Access(url)))(
-                about(now).model_copy(update={"members": {"t": ticket}})
-            )
+            ask = counted_cause(Prometheus(Access(url)))
+            alone = about(now).model_copy(update={"members": {"t": ticket}})
+            known = ask(alone)
+            if model == "done":  # when it ended stays so, however often that is asked
+                was = judged(alone, SourceFacts(faults=over_since(alone, now - 130)), now)
+                assert judged(was, ask(was), now).fault(ticket).since == now - 130
             incident = about(now).model_copy(update={"members": {"p": page, "t": ticket}})
             faults = known.faults | {
                 key_of(page.labels): Fault(over="now within the target", since=now - 240)

@@ -231,7 +231,9 @@ def counted_cause(prometheus: Prometheus) -> Source:
             found = {tuple(map(sample.labels.get, own)): sample for sample in prometheus.instant(query)}
             for member in members:
                 if sample := found.get(tuple(map(member.labels.get, own))):
-                    over = Fault(over="not in the last 2 min", since=sample.at - CALM_SECONDS)
+                    # When it ended is known once: the next time would say two minutes ago again.
+                    since = None if incident.fault(member).over else sample.at - CALM_SECONDS
+                    over = Fault(over="not in the last 2 min", since=since)
                     faults[key_of(member.labels)] = Fault() if sample.value else over
         return SourceFacts(cause=cause, faults=faults)
 
