@@ -80,9 +80,9 @@ class RunningExporter:
 
     def scrape(self, timeout_seconds: float | None = None) -> ScrapedPage:
         """Scrape once; with a timeout, send the header with which Prometheus announces it."""
-        headers = (
-            {} if timeout_seconds is None else {"X-Prometheus-Scrape-Timeout-Seconds": str(timeout_seconds)}
-        )
+        headers = {"Accept-Encoding": "identity"}  # this process compresses it, too
+        if timeout_seconds is not None:
+            headers["X-Prometheus-Scrape-Timeout-Seconds"] = str(timeout_seconds)
         response = self.get(headers=headers)
         assert 200 == response.status_code
         return ScrapedPage(response.content.decode())
