@@ -421,16 +421,10 @@ def test_a_fault_that_comes_and_goes_is_over_once_it_stays_away_for_longer() -> 
     """Ten seconds of each hundred: said over and failing again every time, it was two lines in the thread each."""
     times = [5.0 * at for at in range(301)]
     failed = list(accumulate(50.0 if 500 < at <= 1010 and 0 < at % 100 <= 10 else 0.0 for at in times))
+    total = [20.0 * at for at in times]
+    upto = {times[n]: Counts(times[: n + 1], failed[: n + 1], total[: n + 1], 0.005) for n in range(102, 301)}
 
-    calm = [
-        times[last]
-        for last in range(102, 301)
-        if Counts(
-            times[: last + 1], failed[: last + 1], [100.0 * at for at in range(last + 1)], 0.005
-        ).is_calm
-    ]
-
-    assert calm == [at for at in times if 570 <= at <= 600 or at >= 1130]
+    assert [at for at in times if 570 <= at <= 600 or at >= 1130] == [at for at in upto if upto[at].is_calm]
 
 
 @pytest.mark.parametrize(
