@@ -22,6 +22,7 @@ from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal, le
+from triton_exporter.distribution.counters import COUNTERS
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
@@ -103,6 +104,11 @@ SOURCES = {
     "summary": "summaries",
     "sampled_mean": "sampled means",
 }
+TOLD = {
+    "histogram": {triton.FIRST_RESPONSE_MS.name},
+    "summary": {triton.REQUEST_SUMMARY_US.name, triton.QUEUE_SUMMARY_US.name},
+}
+"""What a source reads besides the counters."""
 
 
 @dataclass
@@ -152,16 +158,7 @@ class Observers:
         self.receiver = TraceReceiver("127.0.0.1", port, self.mailbox)
         self.boxes = {"trace": Mailbox(), "trace_10": Mailbox()}
         self.observers = {
-            name: Distributions(
-                Buckets(thresholds=thresholds),
-                self.boxes.get(name),
-                [
-                    source
-                    for source in state.DISTRIBUTION_SOURCES
-                    if source in (name.removesuffix("_10"), "sampled_mean")
-                ],
-            )
-            for name in SOURCES
+            name: Distributions(Buckets(thresholds=thresholds), self.boxes.get(name)) for name in SOURCES
         }
         configs = {ModelVersion(shape.name, "1"): ModelConfig(shape.name) for shape in shapes}
         for observer in self.observers.values():
@@ -178,8 +175,8 @@ class Observers:
         self._number += len(traced)
         self.boxes["trace_10"].put(trace for number, trace in numbered if number % DECIMATION == 0)
         parsed = parse(body)
-        for observer in self.observers.values():
-            observer.observe(parsed, now)
+        for name, observer in self.observers.items():
+            observer.observe(parsed.only(COUNTERS | TOLD.get(name, set())), now)
 
     def share(self, source: str, model: str, signal: Signal, threshold: float) -> float:
         metric = state.REQUEST_DURATION if signal == "request" else state.QUEUE_DURATION

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from triton_exporter.catalogue import Metric, own, state, triton
-from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES, DistributionSource
+from triton_exporter.catalogue.state import DistributionSource
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
 from triton_exporter.distribution.counters import (
     COUNTERS,
@@ -224,7 +224,7 @@ class Distributions:
     Triton's counters show how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
-    the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
+    the interval, observed once per request.
     """
 
     sampled = COUNTERS
@@ -233,13 +233,11 @@ class Distributions:
         self,
         buckets: Buckets | None = None,
         mailbox: Mailbox | None = None,
-        sources: Collection[DistributionSource] = DISTRIBUTION_SOURCES,
         estimator: Estimator | None = None,
     ) -> None:
         self._buckets = buckets or Buckets()
         self._trace_intake = TraceIntake(mailbox) if mailbox is not None else None
-        self._allowed = frozenset(sources)
-        self._estimator = estimator if "decomposed" in self._allowed else None
+        self._estimator = estimator
         self._counters = Counters()
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
@@ -459,7 +457,7 @@ class Distributions:
         """Enter one interval with the best shape that is known now, and wait for a better one or not."""
         observations = model.observations[signal]
         shape = None
-        if native is not None and "histogram" in self._allowed:
+        if native is not None:
             # Triton's own histogram times the first response: it serves only if that is also the last. Where the
             # configuration is unknown, both times must agree, to the millisecond that the histogram cuts off.
             config, seconds = self._configs.get(version), native[1]
@@ -469,9 +467,8 @@ class Distributions:
         if shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds):
             observations.count(interval._replace(source="histogram", shape=shape), wait=False)
             return
-        since_trace = interval.end - observations.traced.newest_at
-        traced = "trace" in self._allowed and since_trace < TRACED_MODEL_SECONDS
-        curve = self._summaries[signal].curve(version) if "summary" in self._allowed else None
+        traced = interval.end - observations.traced.newest_at < TRACED_MODEL_SECONDS
+        curve = self._summaries[signal].curve(version)
         source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
         if self._estimator is not None:
             needed = source == "sampled_mean" and interval.units > 1 and interval.lasted <= ESTIMATED_SECONDS
