@@ -1092,7 +1092,7 @@ def test_a_silent_exporter_is_of_its_cluster_alone(tmp_path: Path) -> None:
 
 
 def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:
-    """Its last words were that the model is ready, before that that a file was missing, and the page kept both."""
+    """Before it died the model was ready again: what was over stays so, and what failed is not known."""
     prometheus, now = dead_server
     labels = {
         "slo": "readiness",
@@ -1110,8 +1110,12 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
     shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
     nothing = f"nothing is known about d since {clock(now - 600)}: the exporter does not answer Prometheus"
 
-    assert f"dark: {nothing}" == shown.text.partition(" · ")[0].partition(" ")[2]
-    assert ({"Servers": nothing}, "") == (dict(known.facts), known.faults[key_of(incident.lead.labels)].over)
+    assert shown.text.startswith("🟡 dark was not ready; ready again · ")
+    assert {"Servers": nothing} == dict(known.facts)
+    fails = incident.model_copy(
+        update={"evidence": Evidence.of(known.model_copy(update={"faults": {}}), now)}
+    )
+    assert f"🟠 dark: {nothing}" == headline(fails)
     assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 600, now)})
     # An alert that ends then has not recovered; and a is not one of the three that are known.
     for labels in ({"model": "dark"}, {"alertname": "TritonServerNotReady", "instance": "d"}):
@@ -1214,6 +1218,47 @@ def test_the_end_of_a_server_is_known_when_its_exporter_dies_after_it(tmp_path: 
 
     assert "🟢 Resolved: c did not answer: nothing served solo" == headline(closed)
     assert now - 215 < closed.ended_at <= now - 195
+    assert "nothing is known about c" in dict(known.facts)["Servers"]
+
+
+@pytest.mark.parametrize(
+    ("alert", "others"),
+    [
+        ({"alertname": "TritonModelLoadFailed", "instance": "c"}, ["d"]),
+        ({"alertname": "TritonModelLoadFailed", "instance": "c"}, []),
+        ({"alertname": Readiness.burn_alert, "severity": "critical", "indicator": "readiness"}, []),
+        ({"alertname": Readiness.burn_alert, "severity": "critical", "indicator": "readiness"}, ["d"]),
+        ({"alertname": "TritonModelDownEverywhere", "severity": "critical"}, []),
+    ],
+)
+def test_what_was_over_does_not_fail_again_where_its_exporter_dies(
+    tmp_path: Path, alert: dict[str, str], others: list[str]
+) -> None:
+    """The channel was called: "It fails again", with the first step of then. Every request was answered."""
+    now = time.time() // STEP * STEP
+    model = {"model": "solo", "version": "1"}
+    series = [("up", {"instance": "c", "job": "triton-exporter"}, steps(now, (-900, 1), (-30, 0)))]
+    for server, fault, end in (("c", -690.0, -30.0), *((other, -800.0, 300.0) for other in others)):
+        of_model = {"instance": server, **model}
+        ready = steps(now, (-900, 1), (fault, 0), (fault + 300, 1), (end, None))
+        series += [
+            (str(state.SERVER_LIVE), {"instance": server}, steps(now, (-900, 1), (end, None))),
+            (str(state.MODEL_READY), of_model, ready),
+            (
+                str(state.MODEL_NOT_READY_SINCE),
+                of_model,
+                steps(now, (fault, now + fault), (fault + 300, None)),
+            ),
+        ]
+    incident = about(now, **alert, **model)
+    over = Evidence(at=now - 60, faults=over_since(incident, now - 390, "ready again"))
+    before = incident.model_copy(update={"evidence": over})
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        known = serving(Prometheus(Access(url)))(before)
+    after, events = judge([key_of(incident.lead.labels)], Evidence.of(known, now), before)
+
+    assert after.is_over
+    assert () == events
     assert "nothing is known about c" in dict(known.facts)["Servers"]
 
 
