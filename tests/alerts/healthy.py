@@ -126,9 +126,10 @@ class Fleet:
         self._language_models()
         self._meta()
 
-    def series(self) -> Mapping[str, str]:
-        """Return the series in the notation of promtool."""
-        return {name: " ".join(map(_number, values)) for name, values in self._values.items()}
+    def series(self, seconds: int) -> Mapping[str, str]:
+        """Return the first seconds of the series in the notation of promtool."""
+        end = seconds // STEP + 1
+        return {name: " ".join(map(_number, values[:end])) for name, values in self._values.items()}
 
     @property
     def _instances(self) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +49,18 @@ NOT_PLAYED = {
 }
 """Series of faults, and of options that the healthy fleet does not use."""
 SEEDS = range(20) if THOROUGH else range(1)
+PLAYED = DAY if THOROUGH else DAY // 8
+"""Seconds of a fleet's day."""
 PROMISED = Objective(name="errors", target=0.999, indicator="errors")
 """The fleet fails 0.03 % of its requests: a third of what this objective allows."""
 SERVING = ("bursty", "long-bursts", "nightly", "hourly", "few-an-hour", "one-an-hour")
 """Models whose objective is played: a rule of an objective costs as much as several of the catalogue."""
+
+
+@cache
+def fleet(seed: int) -> Mapping[str, str]:
+    """Return what is played of a healthy fleet."""
+    return Fleet(seed).series(PLAYED)
 
 
 def rules(step: int = STEP) -> list[Mapping[str, object]]:
@@ -102,7 +111,7 @@ def changes(
 
 def test_the_fleet_has_the_series_that_alerts_read() -> None:
     """Without its series an alert cannot fire, and the test would prove nothing."""
-    played = {series.partition("{")[0] for series in Fleet(0).series()}
+    played = {series.partition("{")[0] for series in fleet(0)}
     read = {name for rule in rules() for name in series_in(str(rule["expr"]))}
 
     assert NOT_PLAYED == read - played - {names.ALERTS, names.MODEL_EXPECTED_COPY}
@@ -112,11 +121,9 @@ def test_the_fleet_has_the_series_that_alerts_read() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -> None:
     """Traffic of many shapes, queues near saturation, noisy GPUs, restarts: no alert changes over twice."""
-    seconds, evaluation = (DAY, STEP) if THOROUGH else (DAY // 8, 4 * STEP)
+    evaluation = STEP if THOROUGH else 4 * STEP
 
-    transitions = changes(
-        tmp_path, rules(), Fleet(seed).series(), seconds=seconds, step=STEP, evaluation=evaluation
-    )
+    transitions = changes(tmp_path, rules(), fleet(seed), seconds=PLAYED, step=STEP, evaluation=evaluation)
 
     assert 1 == transitions["Watchdog",]
     assert {} == {alert: count for alert, count in transitions.items() if count > 2}
@@ -126,16 +133,14 @@ def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: Path) -> None:
     """An objective is not unknown because its model has requests only at night, or because a server restarts."""
-    fleet = {
-        name: text
-        for name, text in Fleet(seed).series().items()
-        if any(f'"{metric}"' in name for metric in SERVING)
+    serving = {
+        name: text for name, text in fleet(seed).items() if any(f'"{metric}"' in name for metric in SERVING)
     }
-    seconds, evaluation = (DAY // 2, 2 * STEP) if THOROUGH else (DAY // 8, 4 * STEP)
+    seconds, evaluation = (DAY // 2, 2 * STEP) if THOROUGH else (PLAYED, 4 * STEP)
     counted = {"alert": "Counted", "expr": f"count({names.sli_error('1d')}) == {len(SERVING)}"}
 
     transitions = changes(
-        tmp_path, [*objective_rules(), counted], fleet, seconds=seconds, step=STEP, evaluation=evaluation
+        tmp_path, [*objective_rules(), counted], serving, seconds=seconds, step=STEP, evaluation=evaluation
     )
 
     assert {("Counted",): 1} == transitions

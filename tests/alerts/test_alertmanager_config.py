@@ -109,14 +109,12 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
     everything = [*map(labels_of, ALERTS), *burn_alerts()]
     silences = {
         (index, other)
+        for inhibition in INHIBITIONS
         for index, source in enumerate(everything)
+        if meets(inhibition.source, source)
         for other, target in enumerate(everything)
-        if any(
-            meets(inhibition.source, source)
-            and meets(inhibition.target, target)
-            and all(source.get(label) == target.get(label) for label in inhibition.equal)
-            for inhibition in INHIBITIONS
-        )
+        if meets(inhibition.target, target)
+        and all(source.get(label) == target.get(label) for label in inhibition.equal)
     }
     order = TopologicalSorter[int]()
     for source, target in silences:

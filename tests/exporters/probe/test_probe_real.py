@@ -223,7 +223,7 @@ def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Prob
     strict = probed.repository.path / "choosy" / "1" / "strict"
 
     def serve() -> None:
-        while not stop.wait(0.1):
+        while not stop.wait(0.5):
             statuses.add(infer(probed.server, "choosy"))
 
     # For so long a request shows that the model works: a busy machine stands still for less.
