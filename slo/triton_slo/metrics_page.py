@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 
 from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, processes, state, triton
@@ -50,7 +49,7 @@ def _part(title: str, text: str, module: ModuleType) -> str:
     lines = [f"\n## {title}\n", *([text, ""] if text else [])]
     lines.append("| series | type | unit | labels | meaning |")
     lines.append("|---|---|---|---|---|")
-    lines += [_row(metric) for metric in _unique(metrics)]
+    lines += [_row(metric) for metric in dict.fromkeys(metrics)]
     return "\n".join(lines) + "\n"
 
 
@@ -67,10 +66,6 @@ def _row(metric: Metric) -> str:
         notes.append(f"**{metric.caveat}**")
     cells = (f"`{metric}`", metric.kind, metric.unit, labels, " ".join(notes))
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-
-def _unique(metrics: Iterable[Metric]) -> Iterable[Metric]:
-    return dict.fromkeys(metrics)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,11 @@ from triton_slo.promql import number
 Reader = Callable[..., str]
 """(metric, *matchers) -> PromQL."""
 
+
+def mean_30m(metric: Metric) -> str:
+    return f"avg_over_time({metric}[30m])"
+
+
 EXPORTER_UP = f'{stack.UP}{{job="{EXPORTER_JOB}"}}'
 """Whether the last scrape of each exporter succeeded."""
 MAYBE_READY = f"last_over_time({state.MODEL_READY}[1h]) == 1 and on (cluster, instance) {EXPORTER_UP} == 0"

@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from triton_alerts.bridge.incidents.history import list_incidents, to_json
-from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
+from triton_alerts.bridge.incidents.notification import MalformedError, Member, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue.metric import Metric
 from triton_exporter.common.installed_version import installed_version
@@ -163,7 +163,7 @@ class Webhook:
         """Store one notification; return its effect on its incident. Raises RefusedError."""
         try:
             notification = parse(body, source)
-            if _is_heartbeat(notification):
+            if all(alert.labels.get(SEVERITY) == "none" for alert in notification.alerts.values()):
                 self.store.values.set(HEARTBEAT_VALUE, repr(self.clock()))
                 outcome = "heartbeat"
             else:
@@ -225,10 +225,6 @@ class Webhook:
     def _readiness(self) -> Response:
         reason = self.ready()
         return Response(f"{reason or 'ready'}\n".encode(), status=503 if reason else 200)
-
-
-def _is_heartbeat(notification: Notification) -> bool:
-    return all(alert.labels.get(SEVERITY) == "none" for alert in notification.alerts.values())
 
 
 def listen(

@@ -40,10 +40,6 @@ def _which_xids(matchers: str) -> Lookup:
     )
 
 
-def _mean_30m(metric: Metric) -> str:
-    return f"avg_over_time({metric}[30m])"
-
-
 def _faults(metric: Metric, types: str) -> str:
     return f"sum without (type) (increase({metric}{{{types}}}[15m]))"
 
@@ -223,7 +219,7 @@ LOAD = (
     _gpu_alert(
         name="GpuMemoryNearFull",
         expr=f"{signals.GPU_MEMORY.expr(str)} > $threshold",
-        until=f"{signals.GPU_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
+        until=f"{signals.GPU_MEMORY.expr(signals.mean_30m)} > 0.9 * $threshold",
         threshold=signals.GPU_MEMORY.threshold,
         severity="info",
         owner="ml-platform",

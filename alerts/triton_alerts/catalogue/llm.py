@@ -19,10 +19,6 @@ def _slots(kind: str) -> str:
 _WAITING = f'{llm.REQUESTS}{{state="waiting"}}'
 
 
-def _mean_30m(metric: Metric) -> str:
-    return f"avg_over_time({metric}[30m])"
-
-
 def _buckets(metric: Metric, window: str = "5m") -> str:
     """Return the buckets, or the native histogram where a Prometheus 3 has converted them."""
     classic, native = (
@@ -45,7 +41,7 @@ TENSORRT_LLM = (
 {signals.KV_CACHE.expr(str)} > $threshold
 and {_ON} {_WAITING} > 0""",
         until=f"""\
-{signals.KV_CACHE.expr(_mean_30m)} > 0.9 * $threshold
+{signals.KV_CACHE.expr(signals.mean_30m)} > 0.9 * $threshold
 and {_ON} max_over_time({_WAITING}[30m]) > 0""",
         threshold=signals.KV_CACHE.threshold,
         severity="warning",

@@ -37,10 +37,6 @@ def _longest(window: str) -> signals.Reader:
     return lambda metric: f"max_over_time({metric}[{window}])"
 
 
-def _mean_30m(metric: Metric) -> str:
-    return f"avg_over_time({metric}[30m])"
-
-
 def _summed(metric: Metric) -> str:
     return f"sum {_BY} ({metric})"
 
@@ -446,7 +442,7 @@ and on (instance, model, version) sum without (gpu_uuid) (max_over_time({triton.
     _traffic_alert(
         name="TritonPinnedMemoryExhausted",
         expr=f"{signals.PINNED_MEMORY.expr(str)} > $threshold",
-        until=f"{signals.PINNED_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
+        until=f"{signals.PINNED_MEMORY.expr(signals.mean_30m)} > 0.9 * $threshold",
         threshold=signals.PINNED_MEMORY.threshold,
         severity="info",
         labels=("instance",),

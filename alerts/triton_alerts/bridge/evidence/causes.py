@@ -30,7 +30,7 @@ def cause(incident: Incident, lead: Member) -> str:
     if incident.source_facts.dead_server:
         return "state:unknown"  # whatever its model raised or lacked before
     known = lead.annotations.get("cause", "") or incident.source_facts.cause
-    return known or _class_of_not_ready(incident, lead)
+    return known or (_class_of_reason(incident, lead) if lead.name in _STEPS else "")
 
 
 def brief(incident: Incident, lead: Member) -> str:
@@ -73,10 +73,6 @@ def first_step(incident: Incident, lead: Member) -> str:
 def _not_listed(incident: Incident, lead: Member) -> tuple[str, ...]:
     """Return the cause that the exporter sees where Triton does not list a model."""
     return ("state:missing",) if NOT_LISTED in reasons(incident, lead) else ()
-
-
-def _class_of_not_ready(incident: Incident, lead: Member) -> str:
-    return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
