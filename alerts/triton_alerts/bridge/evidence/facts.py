@@ -823,15 +823,16 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         ]
         # What is counted is a scrape and an evaluation late.
         before = total(step for step in steps if step.at + step.seconds <= began)
-        if min(total(during).executions, before.executions) < ENOUGH:
+        if not during or before.executions < ENOUGH:
             return SourceFacts()
         took_before = before.busy_seconds / before.executions
-        if total(during).busy_seconds < SLOWER * took_before * total(during).executions:
-            return SourceFacts()
         # Requests wait on while the queue is worked off, in executions that are quick again.
         slowest = max(each.busy_seconds / each.executions for each in during)
         is_slow = (took_before + slowest) / 2
         slow = total(each for each in during if each.busy_seconds > is_slow * each.executions)
+        is_longer = total(during).busy_seconds >= SLOWER * took_before * total(during).executions
+        if slow.executions < ENOUGH or not is_longer:
+            return SourceFacts()
         at, took_text = hour_text(began, end), measured_text(slow.busy_seconds / slow.executions)
         words = f"an execution takes {took_text} since {at}"
         if burning.fault.over:
