@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice
@@ -229,16 +229,18 @@ def _unknown_models(objective: Objective, around: Surroundings) -> Iterator[Fiel
     choices += [(f"overrides.{i}.models", override.models) for i, override in enumerate(objective.overrides)]
     for field, choice in choices:
         if not any(choice.includes(name) for name in around.models):
-            yield field, "matches no model that Prometheus knows", _nearest_model(choice, around.models)
+            yield (
+                field,
+                "matches no model that Prometheus knows",
+                _nearest_model(choice.names or (), around.models),
+            )
         for name in choice.names or ():
             if name not in around.models and len(choice.names or ()) > 1:
-                yield field, f"Prometheus knows no model {name!r}", _nearest_model(choice, around.models)
+                yield field, f"Prometheus knows no model {name!r}", _nearest_model((name,), around.models)
 
 
-def _nearest_model(choice: Choice, models: frozenset[str]) -> str:
-    near = [
-        near_name for name in choice.names or () if (near_name := problem_words.nearest_as_fix(name, models))
-    ]
+def _nearest_model(wanted: Iterable[str], models: frozenset[str]) -> str:
+    near = [near_name for name in wanted if (near_name := problem_words.nearest_as_fix(name, models))]
     return near[0] if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 

@@ -147,9 +147,11 @@ def as_json(record: RecordedIncident) -> dict[str, Any]:
 
 def title(record: RecordedIncident) -> str:
     """Return the faults in one line, the last one first, without the state of the incident."""
-    lead = key_of(record.incident.lead.labels)
+    lead = record.incident.lead
     earlier = [
-        event.summaries[0] for event in record.events if event.kind == "over" and lead not in event.keys
+        event.summaries[0]
+        for event in record.events
+        if event.kind == "over" and event.at < lead.starts_at and key_of(lead.labels) not in event.keys
     ]
     titles = (headline(record.incident, state=False), *earlier[::-1])
     return "; before: ".join(dict.fromkeys(plain(each, 200) for each in titles))

@@ -489,11 +489,13 @@ def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_o
     enrich(bridge.clock())
     bridge.send()
     bridge.clock.now += 60
-    _joins(bridge, enrich, DOWN)
+    _joins(bridge, enrich, DOWN, start=bridge.clock() - 61)
     enrich.close()
     (root,) = bridge.workspace.roots()
     line = bridge.workspace.thread(root)[-1]
+    (record,) = list_incidents(bridge.folder)
 
+    assert "before" not in summaries.title(record)
     assert line.text.endswith(
         "also firing (page) (already over): about TritonModelDownEverywhere (TritonModelDownEverywhere)"
     )

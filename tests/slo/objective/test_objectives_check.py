@@ -430,20 +430,24 @@ def test_an_override_that_can_apply_is_fine(overrides: str, tmp_path: Path) -> N
 
 @pytest.mark.real
 def test_a_model_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real Prometheus knows the models; a name that matches none is a slip of the pen."""
+    """A real Prometheus knows the models; a name that matches none is a slip of the pen, each of its own."""
     file = tmp_path / "o.yaml"
-    file.write_text("name: a\ntarget: 99%\nindicator: errors\nmodels:\n  - embeder\n")
-    labels = {"model": "embedder", "version": "1", "state": "ready"}
     now = time.time()
-    series = [(str(state.MODEL_STATE), labels, history.counter(now - 600, now, 15, 0.0))]
+    values = history.counter(now - 600, now, 15, 0.0)
+    series = [
+        (str(state.MODEL_STATE), {"model": model, "version": "1", "state": "ready"}, values)
+        for model in ("embedder", "ranker")
+    ]
+    told = []
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
-        assert 1 == main(["check", str(file), "--prometheus", url])
+        for models in ("embeder", "embedder, rankr"):
+            file.write_text(f"name: a\ntarget: 99%\nindicator: errors\nmodels: [{models}]\n")
+            assert 1 == main(["check", str(file), "--prometheus", url])
+            told.append(capsys.readouterr().err)
 
-    printed = capsys.readouterr().err
-    assert (
-        f"{file}:4: a: models: matches no model that Prometheus knows (fix: did you mean 'embedder'?)"
-        in printed
-    )
+    where = f"{file}:4: a: models"
+    assert f"{where}: matches no model that Prometheus knows (fix: did you mean 'embedder'?)" in told[0]
+    assert f"{where}: Prometheus knows no model 'rankr' (fix: did you mean 'ranker'?)" in told[1]
 
 
 @pytest.mark.real
