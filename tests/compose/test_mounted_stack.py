@@ -29,10 +29,6 @@ NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
 
 
-def _workspace() -> Workspace:
-    return Workspace(channels={"C0ALERTS": "#triton-alerts"})
-
-
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedStack]:
     """Prometheus and Alertmanager, as mounted, with rules at work."""
@@ -93,7 +89,7 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
     """A missing Triton is reported in Slack; each part is healthy when it serves, and lets in who logs in."""
     binaries = {"prometheus": prometheus, "alertmanager": alertmanager}
     with (
-        SlackServer(_workspace()) as slack,
+        SlackServer(Workspace(channels={"C0ALERTS": "#triton-alerts"})) as slack,
         MountedStack(tmp_path, binaries, slack_url=slack.api_url, faster=True) as stack,
     ):
         assert 0 == stack.generate()

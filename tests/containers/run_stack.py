@@ -208,15 +208,11 @@ def test_a_container_can_write_only_where_it_keeps_something(stack: Stack, servi
     assert uid != "0"
 
 
-def _roots(stack: Stack) -> list[str]:
-    return [root.text for root in stack.slack.workspace.roots()]
-
-
 def test_a_broken_model_is_in_slack_with_its_cause(stack: Stack) -> None:
     """The demo's `broken` cannot load; the message shows the cause."""
     eventually(
         lambda: any("broken" in root.shown for root in stack.slack.workspace.roots()),
-        lambda: str(_roots(stack)),
+        lambda: str([root.text for root in stack.slack.workspace.roots()]),
         seconds=240,
     )
     [shown] = {

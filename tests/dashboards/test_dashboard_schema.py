@@ -63,7 +63,7 @@ def _without_known(model: Json) -> Json:
 @pytest.mark.parametrize("uid", EVERY)
 def test_dashboard_is_what_the_types_allow(uid: str, release: str) -> None:
     """No key unknown, no value of a wrong type or outside its closed set."""
-    assert [] == _dashboard_errors(EVERY[uid], release)
+    assert [] == _errors(_validator(release, "dashboard"), _without_known(EVERY[uid]))
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -71,10 +71,6 @@ def test_dashboard_is_what_the_types_allow(uid: str, release: str) -> None:
 def test_panels_carry_the_options_of_their_kind(uid: str, release: str) -> None:
     """A panel's options and field settings are those of its kind, which the dashboard's type leaves open."""
     assert [] == _panel_errors(EVERY[uid], release)
-
-
-def _dashboard_errors(model: Json, release: str) -> list[str]:
-    return _errors(_validator(release, "dashboard"), _without_known(model))
 
 
 def _panel_errors(model: Json, release: str) -> list[str]:

@@ -47,14 +47,10 @@ def test_results_of_probes_are_good_bad_or_neither(
         for rule in group["rules"]
     ]
     needed = rule_file({"probe": recording_rules_for(rules, *re.findall(r"slo:[\w:]+", expression))})
-    sent = {_series(result): values for result, values in series.items()}
+    sent = {f'{probe.REQUESTS}{{{GROUP}, result="{result}"}}': values for result, values in series.items()}
 
     [samples] = evaluated(
         promtools()[0], tmp_path, needed, sent, [(f"sum({expression})", 900)], interval=15, evaluation=15
     )
 
     assert ([] if value is None else [pytest.approx(value)]) == [number for _, number in samples]
-
-
-def _series(result: str) -> str:
-    return f'{probe.REQUESTS}{{{GROUP}, result="{result}"}}'

@@ -48,7 +48,10 @@ def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats,
     """
     errors = []
     for start in range(0, given_sums.shape[1], _EDGES):
-        bins, usual = (_bins(below[:, start : start + _EDGES]) for below in (given_sums, expected))
+        bins, usual = (
+            np.diff(below[:, start : start + _EDGES], axis=1, prepend=0.0, append=1.0)
+            for below in (given_sums, expected)
+        )
         parts = weight @ bins / weight.sum()
         within = np.arange(len(parts)) <= _BELOW
         share = float(parts[within].sum())
@@ -79,10 +82,6 @@ def _farthest(share: float, error: float) -> float:
 def at_limits(below: Floats) -> Floats:
     """Return the columns of `bin_edges` that are the limits."""
     return below[:, _BELOW::_EDGES]
-
-
-def _bins(below: Floats) -> Floats:
-    return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
 
 def sample(count: int) -> npt.NDArray[np.int64]:
