@@ -489,7 +489,7 @@ def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_o
     enrich(bridge.clock())
     bridge.send()
     bridge.clock.now += 60
-    _joins(bridge, enrich, DOWN, start=bridge.clock() - 61)
+    _joins(bridge, enrich, DOWN, start=-61)
     enrich.close()
     (root,) = bridge.workspace.roots()
     line = bridge.workspace.thread(root)[-1]
