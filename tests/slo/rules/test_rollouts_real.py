@@ -166,6 +166,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Rollout:
                     server.metrics_url,
                     buckets_from=folder / "objectives",
                     sampling_interval=1.0,
+                    state_interval=0.5,
                 )
             )
             for server in servers
