@@ -688,8 +688,8 @@ def _unknown_servers(prometheus: Prometheus, series: str) -> dict[str, Sample]:
 
 
 def _nothing_known(servers: Mapping[str, Sample]) -> str:
-    since = since_text(min(servers.values(), key=lambda sample: sample.value))
-    return f"nothing is known about {listed(sorted(servers), _SERVERS_NAMED)}{since}: the exporter does not answer Prometheus"
+    which = listed([f"{name}{since_text(servers[name])}" for name in sorted(servers)], _SERVERS_NAMED)
+    return f"nothing is known about {which}: the exporter does not answer Prometheus"
 
 
 def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
