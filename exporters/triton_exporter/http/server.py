@@ -178,10 +178,6 @@ class RefusedError(Exception):
         self.status = status
 
 
-def _no_body(_limit: int) -> bytes:
-    return b""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request; names of headers are in lower case, `target` is path and query as sent. `read`: see `Server`."""
@@ -191,7 +187,7 @@ class Request:
     method: str = "GET"
     target: str = "/"
     client: str = ""
-    read: Callable[[int], bytes] = _no_body
+    read: Callable[[int], bytes] = lambda _limit: b""
 
     @property
     def path(self) -> str:
