@@ -87,7 +87,11 @@ def simulate(
 
     `rate` of them come a second, independently of each other, or `burst` at a time on average.
     """
-    draw = _variation(service.cv2, random.Random(seed))  # noqa: S311 # a simulation, no secret
+    chance, cv2 = random.Random(seed), service.cv2  # noqa: S311 # a simulation, no secret
+    # Factors of mean 1 with this squared variation, distributed as gamma: 0 is constant, 1 exponential.
+    draw: Iterator[float] = (
+        iter(lambda: chance.gammavariate(1 / cv2, cv2), None) if cv2 > 0.001 else repeat(1.0)
+    )
     arrivals = [at / rate for at in _arrivals(burst, requests, seed + 1)]
     outcome = Outcome([], [], 0, 0)
     waits, times = outcome.waits, outcome.times
@@ -218,8 +222,3 @@ def _arrivals(burst: float, requests: int, seed: int) -> Sequence[float]:
         now += chance.expovariate(1 / burst)
         times += [now] * (whole + (chance.random() < burst - whole))
     return times[:requests]
-
-
-def _variation(cv2: float, chance: random.Random) -> Iterator[float]:
-    """Yield factors of mean 1 with this squared variation, distributed as gamma: 0 is constant, 1 exponential."""
-    return iter(lambda: chance.gammavariate(1 / cv2, cv2), None) if cv2 > 0.001 else repeat(1.0)
