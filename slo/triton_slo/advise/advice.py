@@ -121,7 +121,7 @@ def advise(
             if now is None:
                 why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
                 raise UnfitError("no_configuration", why)
-            fitted = present(fit(steps, now, promise, over), steps)
+            fitted = present(fit(steps, now, promise, over, measured.fewer), steps)
             play = Play(fitted, promise, now)
             breaks = play.breaks(now)
             _refuse_contradiction(play, breaks, over, steps)

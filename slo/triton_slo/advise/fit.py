@@ -157,9 +157,13 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
 
 
 def fit(
-    steps: Sequence[Step], configuration: Configuration, promise: Promise, over: Sequence[Overload]
+    steps: Sequence[Step],
+    configuration: Configuration,
+    promise: Promise,
+    over: Sequence[Overload],
+    fewer: Step | None = None,
 ) -> Fit:
-    """Return what the counters say of a model. Raises UnfitError where they do not allow advice.
+    """Return what the counters say of a model. Raises UnfitError where they do not allow advice, `fewer` among them.
 
     The objective says how many executions are needed, and how far off a wait may be.
     """
@@ -184,6 +188,13 @@ def fit(
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, promise.target)
     services = _services(kept, rows)
+    if fewer and fewer.executions >= ENOUGH:
+        # However much longer a larger batch takes: those batches, as they would take now.
+        took = min(_expected(fewer, each) for each in services)
+        if took > SLOWER * fewer.busy_seconds:
+            now, then = (measured_text(each / fewer.executions) for each in (took, fewer.busy_seconds))
+            text = f"executions take {now}, and took {then} with fewer instances: they share a device, a lock or processors"
+            raise UnfitError("shared_device", f"{text}, or something else made them slower")
     _refuse_shared_device(kept, services[0], setting)
     moments, lasts = totals(steps, attrgetter("at")), bool(over) and over[-1].lasts
     last = moments[-max(1, round(PRESENT[1] / steps[0].seconds)) :]

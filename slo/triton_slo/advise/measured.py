@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -141,13 +141,17 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is known of one model version; without a configuration, its exporter does not export it."""
+    """What is known of one model version; without a configuration, its exporter does not export it.
+
+    `fewer` are the sums of what it did before with the fewest instances, all else being configured as now.
+    """
 
     model: str
     version: str
     configuration: Configuration | None
     steps: tuple[Step, ...]
     promises: tuple[Promise, ...] = ()
+    fewer: Step = field(default_factory=Step)
 
 
 def read_models(
@@ -161,7 +165,7 @@ def read_models(
     """Return what every model, or one of them, did from `start` to `end` (Unix time), and what of these objectives concerns
     its waits and latency. Raises PrometheusError.
 
-    What it did, and how far objectives were met, under another configuration than the last one is left out.
+    What it did, and how far objectives were met, under another configuration than the last one is left out, but for `fewer`.
     """
     own = Matchers().equal("model", model) if model else Matchers()
     grown: dict[tuple[str, str, str], dict[str, dict[float, float]]] = defaultdict(dict)
@@ -180,32 +184,39 @@ def read_models(
             }
     configurations = _configurations(prometheus, start, end, step, own)
     found: dict[tuple[str, str], list[Step]] = defaultdict(list)
+    before: dict[tuple[str, str], list[Step]] = defaultdict(list)
     for (server, name, version), counters in sorted(grown.items()):
         if (model not in (None, name)) or "executions" not in counters:
             continue
         others = [key for key in grown if key[0] == server and key[1] != name]
-        _, since = configurations.get((name, version), (None, 0.0))
+        _, since, fewest = configurations.get((name, version), _UNKNOWN)
         steps = found[name, version]  # also of a model that Prometheus has just begun to scrape
         for moment in counters["executions"]:
-            if moment - step >= since and all(moment in values for values in counters.values()):
+            into = steps if moment - step >= since else before[name, version]
+            counts = into is steps or {moment - step, moment} <= fewest
+            if counts and all(moment in values for values in counters.values()):
                 busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
                 sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
-                steps.append(Step(server, moment, step, **sums, others_busy=busy))
+                into.append(Step(server, moment, step, **sums, others_busy=busy))
     promises = _promises(prometheus, objectives, found, start, end, step)
     return tuple(
-        Measured(*key, configurations.get(key, (None, 0.0))[0], tuple(own_steps), tuple(promises[key]))
-        for key, own_steps in found.items()
+        Measured(
+            *key, configurations.get(key, _UNKNOWN)[0], tuple(own), tuple(promises[key]), total(before[key])
+        )
+        for key, own in found.items()
     )
 
 
 _Facts = dict[tuple[tuple[str, str], ...], float]
 """Series of a configuration at one moment: labels, with the name, and value."""
+_UNKNOWN = None, 0.0, frozenset[float]()
 
 
 def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
-) -> dict[tuple[str, str], tuple[Configuration, float]]:
-    """Return the last configuration of each model version, and the last moment at which it had another one."""
+) -> dict[tuple[str, str], tuple[Configuration, float, frozenset[float]]]:
+    """Return the last configuration of each model version, the last moment at which it had another one, and those at which it
+    had the fewest instances, and fewer, where all else was as in the last."""
     known = models.CONFIGURATION
     named = own.also(f'__name__=~"{regex_of([metric.name for metric in known])}"')
     labels = dict.fromkeys(("__name__", *(label for metric in known for label in metric.labels)))
@@ -217,13 +228,18 @@ def _configurations(
     found = {}
     for key, moments in seen.items():
         newest = moments[max(moments)]
-        if any(("__name__", models.SCHEDULER_INFO.name) in facts for facts in newest):
-            other = [at for at, facts in moments.items() if facts != newest]
-            found[key] = _configuration(newest), max(other, default=0.0)
+        if now := _configuration(newest):
+            other = {at: _configuration(facts) for at, facts in moments.items() if facts != newest}
+            alike = {
+                at: one for at, one in other.items() if one and replace(one, instances=now.instances) == now
+            }
+            least = min((one.instances for one in alike.values()), default=now.instances)
+            fewest = {at for at, one in alike.items() if one.instances == least < now.instances}
+            found[key] = now, max(other, default=0.0), frozenset(fewest)
     return found
 
 
-def _configuration(facts: _Facts) -> Configuration:
+def _configuration(facts: _Facts) -> Configuration | None:
     by_name: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
     for labels, value in facts.items():
         by_name[dict(labels)["__name__"]].append((defaultdict(str, labels), value))
@@ -231,6 +247,8 @@ def _configuration(facts: _Facts) -> Configuration:
     def value_of(metric: object) -> float:
         return max((value for _, value in by_name[str(metric)]), default=0.0)
 
+    if not by_name[models.SCHEDULER_INFO.name]:
+        return None
     [(scheduler, _), *_] = by_name[models.SCHEDULER_INFO.name]
     instances = by_name[models.INSTANCES.name]
     backend = next((labels["backend"] for labels, _ in by_name[models.INFO.name]), "")

@@ -127,6 +127,23 @@ def test_a_model_that_was_just_begun_to_be_scraped_is_unknown(
     assert "0 executions in 0 steps are too few" in " ".join(capsys.readouterr().out.split())
 
 
+def test_an_instance_that_made_executions_longer_is_no_reason_for_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two instances that share a lock work one at a time: each execution takes twice as long since there are two."""
+    (tmp_path / "o.yaml").write_text(
+        "{name: waits, target: 95%, indicator: {kind: queue, threshold: 150ms}}\n"
+    )
+    before = Made(varying(0.07)).steps(poisson(5, 1800))
+    after = Made(varying(0.15), instances=2).steps(poisson(5, 1500, seed=5))
+    parts = [*series(before, ONE, END - after[-1].at - 15, 0.0), *series(after, TWO, END, 0.0)]
+    with serve(openmetrics(sorted(parts, key=lambda part: part[0])), tmp_path / "p") as url:
+        assert 0 == main(["advise", "--prometheus", url, "--objectives", str(tmp_path), "--at", str(END)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "executions take 150ms, and took 70ms with fewer instances" in told
+    assert told.endswith("(shared_device)")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
