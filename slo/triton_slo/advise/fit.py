@@ -147,7 +147,7 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
             until=last.at,
             lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
             rate=rise.came / seconds,
-            capacity=rise.requests / seconds,
+            capacity=(rise.requests + rise.failures * (configuration.limit == 0)) / seconds,
             took=during.busy_seconds / during.executions if told else 0.0,
             took_before=before.busy_seconds / before.executions if told else 0.0,
             growth=came / usual if told else 0.0,

@@ -109,7 +109,7 @@ class Configuration:
 
     def setting(self, rows: int = 1) -> Setting:
         """Return what requests of so many rows meet."""
-        if not self.dynamic_batching or not self.max_batch_size:
+        if not self.dynamic_batching or not (self.max_batch_size or self.limit):
             return Setting(self.instances)
         return Setting(self.instances, max(1, self.max_batch_size // rows), self.delay, self.limit)
 

@@ -189,6 +189,11 @@ def test_what_a_full_queue_rejects_came_too() -> None:
     assert advice.overload.lasts
     assert (60, 28) == (advice.overload.rate, advice.overload.capacity)
     assert not advice.overload.is_slowness  # larger batches take longer
+    # Without a limit none is rejected: what failed was answered, too.
+    [failed] = overloads(
+        [*calm, *(replace(step, waiting=480) for step in steps[-4:])], replace(limited, limit=0)
+    )
+    assert (92, 60) == (failed.rate, failed.capacity)
     # Triton 2.51 does not count them.
     uncounted = [replace(step, failures=0) for step in steps]
     assert "queue_limit" == advised(uncounted, configuration=limited).unknown
@@ -457,6 +462,7 @@ def test_a_server_that_another_one_replaced_is_not_counted() -> None:
     [
         ({"max_batch_size": 16}, "change nothing", True),
         ({"max_batch_size": 1, "max_queue_size": 9}, "beside idle instances", False),
+        ({"max_batch_size": 0, "batching": 1, "max_queue_size": 9}, "beside idle instances", False),
         ({"delay_ms": 5, "batching": 0}, "change nothing", True),
         ({"delay_ms": 100_000, "max_queue_size": 1}, "delays requests by up to 100000 ms", False),
     ],
