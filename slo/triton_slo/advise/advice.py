@@ -183,7 +183,7 @@ def _why_no_estimate(play: Play, breaks: Range) -> tuple[str, str]:
         few = "too few batches had more than one or two requests: how long a full one takes is not known"
         return "batches_unseen", f"{few}, only limits are; ask again when there is more traffic"
     if now.setting(fitted.rows).delay:
-        why = f"the batcher delays them by up to {1000 * now.delay:g} ms"
+        why = f"the batcher delays them by up to {time_text(now.delay)}"
     elif fitted.burst > 1.05:
         why = f"they come {digits(fitted.burst)} at a time, and wait for each other"
     else:
@@ -242,7 +242,7 @@ class Play:
         elif then.dynamic_batching and not now.dynamic_batching:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
         if not breaks.most and setting.delay > self.promise.threshold:
-            note = f"the batcher delays requests by up to {1000 * setting.delay:g} ms"
+            note = f"the batcher delays requests by up to {time_text(setting.delay)}"
         batcher = {
             "delay_ms": 1000 * now.delay,
             "max_queue_size": now.limit,
@@ -251,7 +251,7 @@ class Play:
         was = asdict(now) | batcher | {"replicas": self.fit.servers}
 
         def shown(name: str, value: float) -> str:
-            return ("off", "on")[value > 0] if name == "batching" else f"{value:g}"
+            return ("off", "on")[value > 0] if name == "batching" else digits(value, 6)
 
         name = ", ".join(f"{key}={shown(key, to)} (now {shown(key, was[key])})" for key, to in what.items())
         change = Change(name, what, breaks, note)

@@ -111,8 +111,8 @@ def _span(span: Range, unit: str = "") -> str:
 
 
 def rate(requests: float | None) -> str:
-    """Return a rate in three digits."""
-    return "-" if requests is None else digits(requests, 3)
+    """Return a rate in three digits, the rest zeros: 0.46, 12, 47,300,000."""
+    return "-" if requests is None else f"{float(f'{requests:.3g}'):,.12g}"
 
 
 def _assumes(fit: Fit, configuration: Configuration) -> str:

@@ -464,7 +464,8 @@ def test_a_server_that_another_one_replaced_is_not_counted() -> None:
         ({"max_batch_size": 1, "max_queue_size": 9}, "beside idle instances", False),
         ({"max_batch_size": 0, "batching": 1, "max_queue_size": 9}, "beside idle instances", False),
         ({"delay_ms": 5, "batching": 0}, "change nothing", True),
-        ({"delay_ms": 100_000, "max_queue_size": 1}, "delays requests by up to 100000 ms", False),
+        ({"delay_ms": 1_000_000, "max_queue_size": 1}, "delays requests by up to 1000s", False),
+        ({"instances": 1000, "replicas": 1000}, "if the machine has processors left", True),
     ],
 )
 def test_a_change_that_does_nothing_or_stalls_is_called_so(
@@ -476,6 +477,7 @@ def test_a_change_that_does_nothing_or_stalls_is_called_so(
     assert advice.asked is not None
     assert note in advice.asked.note
     assert estimated == (advice.asked.breaks.estimate is not None)
+    assert not re.search(r"e\+|\d{7} requests", report.text(advice))
 
 
 def test_fast_executions_hardly_wait_at_all() -> None:
