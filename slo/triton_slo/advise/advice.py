@@ -243,12 +243,8 @@ class Play:
             note = "how long larger batches take is not known: turn it on, and ask again in ten minutes"
         if not breaks.most and setting.delay > self.promise.threshold:
             note = f"the batcher delays requests by up to {time_text(setting.delay)}"
-        batcher = {
-            "delay_ms": 1000 * now.delay,
-            "max_queue_size": now.limit,
-            "batching": now.dynamic_batching,
-        }
-        was = asdict(now) | batcher | {"replicas": self.fit.servers}
+        was = asdict(now) | {"delay_ms": 1000 * now.delay, "max_queue_size": now.limit}
+        was |= {"batching": now.dynamic_batching, "replicas": self.fit.servers}
 
         def shown(name: str, value: float) -> str:
             return ("off", "on")[value > 0] if name == "batching" else digits(value, 6)
