@@ -504,6 +504,20 @@ def test_a_page_that_fires_after_its_fault_is_already_over(bridge: Bridge, was_o
     assert all(("🟡" in text) == was_over for text in root.shown_over_time), root.shown_over_time
 
 
+def test_a_second_outage_calls_though_the_first_was_said(bridge: Bridge) -> None:
+    """Nothing served the model, and three silent lines said so: an earlier outage had been in the same thread."""
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: SourceFacts(faults=fails(ERRORS))})
+    bridge.fire(ERRORS)
+    bridge.fire(DOWN, group="loads")
+    bridge.fire(ended=(DOWN,), group="loads")
+    bridge.clock.now += 60
+    enrich(bridge.clock())
+    bridge.fire(DOWN, group="loads")
+    enrich.close()
+
+    assert ["fired", "raised", "resolved", "raised"] == bridge.kinds(1)
+
+
 def test_another_page_long_after_all_was_over_calls_and_is_listed_beside_the_first(bridge: Bridge) -> None:
     """A model was unloaded a quarter of an hour after its overload: the old message was edited, its title lost."""
     known = [SourceFacts(faults=over(QUEUE))]

@@ -16,9 +16,10 @@ from support.bridge import body_of
 from support.loopback import free_ports, served
 from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.deliver.messages import Style, root
+from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.evidence.facts import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Fault, Incident, SourceFacts, key_of
-from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.notification import Member, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
 from triton_exporter.common.moments import rfc3339
@@ -264,3 +265,17 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     faults = {key_of(incident.lead.labels): Fault()}
     expected = Evidence(at=100.0, facts=(("Burn rate", "22"),), about=incident.led_by, faults=faults)
     assert expected == incident.evidence
+
+
+def test_an_exception_of_a_request_is_no_reason_why_a_model_is_not_ready() -> None:
+    """A model was unloaded after its requests had failed: the title named their exception, the step its code."""
+    raised = "ValueError: store refused At: /models/m/1/model.py(19): {}"
+    labels = {"alertname": "TritonModelDownEverywhere", "model": "m"}
+    lead = Member(labels=labels, starts_at=0.0)
+    for place, words in (("execute", ""), ("initialize", "ValueError: store refused At: ")):
+        evidence = Evidence(at=0.0, reasons={"m v1": raised.format(place)})
+        incident = Incident(
+            name="n", key="k", receiver="r", opened_at=0.0, members={"a": lead}, evidence=evidence
+        )
+        assert causes.brief(incident, lead).startswith(words)
+        assert bool(words) == bool(causes.brief(incident, lead))

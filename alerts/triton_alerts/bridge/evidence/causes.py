@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.incident import ABOUT_READINESS, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.load_failures import NOT_LISTED, classify
@@ -21,6 +21,8 @@ _MISSING = re.compile(
 )
 _RAISED = re.compile(r"\b\w+(?:Error|Exception): .{1,80}")
 """The exception of a Python model, in one line."""
+_EXECUTING = re.compile(r"[(][0-9]+[)]: execute\b")
+"""The place of an exception that a request met, in Triton's words."""
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
 _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
@@ -81,11 +83,15 @@ def _class_of_reason(incident: Incident, lead: Member) -> str:
 
 
 def reasons(incident: Incident, member: Member) -> list[str]:
-    """Return Triton's own words about the model of an alert, of whichever version and server."""
+    """Return Triton's own words about the model of an alert, of whichever version and server.
+
+    An exception of a request is no reason why a model is not ready.
+    """
     model = member.labels.get("model", "")
     known = incident.source_facts.reasons if model else {}
     return [
         text
         for name, text in known.items()
         if name == model or name.startswith((f"{model} v", f"{model} on "))
+        if member.name not in ABOUT_READINESS or not _EXECUTING.search(text)
     ]

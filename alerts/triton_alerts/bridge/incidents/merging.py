@@ -354,8 +354,8 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     """Return whether alerts began that are more urgent than ever before in the incident, or a page again or about worse.
 
     A page where none failed counts if nobody has acknowledged the incident, CALM_SECONDS after the last one, or for
-    another alert after OTHER_SECONDS. One that says that nothing serves, which no alert has said before, counts if
-    nobody has acknowledged the incident.
+    another alert after OTHER_SECONDS. One that says that nothing serves, which no alert that fires has said, counts
+    if nobody has acknowledged the incident.
     """
     peak, severity = _peak(before), after.severity
     if not peak or not after.failing:
@@ -368,9 +368,7 @@ def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
     patience = 0.0 if free else OTHER_SECONDS if is_other else CALM_SECONDS
     begins = over_at is not None and now - over_at >= patience
     says_worse = (
-        free
-        and any(map(is_not_served, after.failing))
-        and not any(map(is_not_served, before.members.values()))
+        free and any(map(is_not_served, after.failing)) and not any(map(is_not_served, before.firing))
     )
     return (begins or says_worse) and severity == SEVERITIES[0]
 
