@@ -753,8 +753,7 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    over = _over(prometheus, "answers again", f"{answers} == 1", ended)
-    faults = {key_of(member.labels): over}
+    faults = {key_of(member.labels): _over(prometheus, "answers again", f"{answers} == 1", ended)}
     if of_exporter:
         return SourceFacts(
             faults=faults, title=f"The exporter of Triton {instance} did not answer Prometheus"

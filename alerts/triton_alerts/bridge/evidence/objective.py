@@ -67,18 +67,21 @@ class Counts:
         failed, total = self.between(start)
         if not total or not self.breaks(failed, total):
             return total > 0
+
+        def has_failed(at: float) -> bool:
+            failed, total = self.between(start, at)
+            return failed >= _NO_CHANCE and self.breaks(failed, total)
+
         for seconds in (_SOON_SECONDS, CALM_SECONDS):
-            if self.lately(seconds)[1] * failed / total >= _NO_CHANCE:
-                since = next(
-                    at
-                    for at in self.times
-                    if at > start
-                    and self.between(start, at)[0] >= _NO_CHANCE
-                    and self.breaks(*self.between(start, at))
-                    and not self.breaks(*self.between(at, at + seconds))
-                )
-                if since <= self.now - seconds and not self.breaks(*self.between(since)):
-                    return True
+            if self.lately(seconds)[1] * failed / total < _NO_CHANCE:
+                continue
+            first_held = next(
+                at
+                for at in self.times  # now at the latest: nothing has come since
+                if at > start and has_failed(at) and not self.breaks(*self.between(at, at + seconds))
+            )
+            if first_held <= self.now - seconds and not self.breaks(*self.between(first_held)):
+                return True
         return False
 
     def fails_again(self, over_since: float) -> bool:
