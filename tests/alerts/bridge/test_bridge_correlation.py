@@ -419,7 +419,7 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
         bridge.send()
         if minute == 1:
             bridge.store.change(1, lambda before: (before.model_copy(update=marks.get(state, {})), ()))
-        bridge.fire(ERRORS, start=-60)  # Alertmanager repeats itself
+        bridge.fire(ERRORS, start=began - 60 - bridge.clock())  # Alertmanager repeats itself
         bridge.send()
         bridge.restart()
         enrich.store = bridge.store
@@ -539,9 +539,7 @@ def test_another_page_long_after_all_was_over_calls_and_is_listed_beside_the_fir
 
     assert line.broadcast
     assert "*The incident is now a page* <!here>: about TritonReadinessBudgetBurn" in line.text
-    assert re.match(
-        f"🔴 about TritonReadinessBudgetBurn · since .*, again since <!date\\^{began:.0f}\\^", root.text
-    )
+    assert re.match(f"🔴 about TritonReadinessBudgetBurn · again since <!date\\^{began:.0f}\\^", root.text)
     assert "about TritonReadinessBudgetBurn; before: about TritonQueueBudgetBurn" == summaries.title(record)
 
 

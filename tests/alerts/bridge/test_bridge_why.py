@@ -540,7 +540,7 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
     assert back.again_since == beside.again_since  # also where another alert led meanwhile
     assert now - 105 < back.again_since < now - 75
     words = f"ranker: 10 % of requests fail [(]\\d+ of \\d+ since {clock(back.again_since)}[)], target 1 %"
-    since = f" · since <!date\\^{now - 1505:.0f}\\^[^>]*>, again since <!date\\^{back.again_since:.0f}\\^[^>]*> [(]1m "
+    since = f" · again since <!date\\^{back.again_since:.0f}\\^[^>]*> [(]1m "
     assert re.match(f"🔴 {words}{since}", root(back, Style(), now).text)
     began = "|".join(f"{datetime.fromtimestamp(now - at, UTC):%H:%M}" for at in (660, 660 + STEP))
     assert re.fullmatch(
@@ -684,7 +684,36 @@ def test_what_fails_again_beside_the_title_is_said_and_called(tmp_path: Path) ->
     assert ["raised"] == [event.kind for event in events]
     again = after.fault(pages["errors"]).since or 0.0
     assert now - 105 <= again <= now - 75
-    assert f"m: objective errors · since {clock(after.since)}, again since {clock(again)}" == events[0].words
+    assert f"m: objective errors · since {clock(again)}" == events[0].words
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path, joins: bool) -> None:
+    """It was unloaded at 09:51:19, after errors: the message said since 09:51, since 09:37, and again since 09:50."""
+    now = time.time() // STEP * STEP
+    model = {"model": "lang", "version": "1"}
+    own = {"severity": "critical", "tier": "page_slow", "alertname": Errors.burn_alert}
+    errors = Member(labels={**group_labels("errors", "lang"), **own}, starts_at=now - 600)
+    down = Member(
+        labels={"alertname": "TritonModelDownEverywhere", "severity": "critical", "model": "lang"},
+        starts_at=now - 5,
+    )
+    lost = {"instance": "a", **model}
+    series = [
+        (str(state.SERVER_LIVE), {"instance": "a"}, flat(now, 1, -1200, 300)),
+        (str(state.MODEL_READY), lost, steps(now, (-1200, 1), (-30, 0))),
+        (str(state.MODEL_NOT_READY_SINCE), lost, steps(now, (-30, now - 43))),
+    ]
+    before = about(now).model_copy(update={"members": {"e": errors, **({"d": down} if joins else {})}})
+    over = {key_of(errors.labels): Fault(over=OVER, since=now - 500)}
+    before = before.model_copy(update={"evidence": Evidence(at=now - 32, faults=over)})
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        prometheus = Prometheus(Access(url))
+        known = from_prometheus(prometheus)(before).and_newer(serving(prometheus)(before))
+    after = judged(before, known, now)
+
+    assert now - 43 == after.again_since
+    assert f" · again since <!date^{now - 43:.0f}^" in root(after, Style(), now).text
 
 
 def test_an_alert_that_looks_back_is_over_once_nothing_of_it_happens(tmp_path: Path) -> None:

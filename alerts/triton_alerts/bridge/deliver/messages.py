@@ -269,7 +269,8 @@ def _now_is(event: Event) -> str:
 def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     """Return the line that calls somebody: all that a push notification shows."""
     who = f" {mention}" if mention else ""
-    what = event.words or f"{headline(incident, state=False)} · since {hour_text(incident.since, event.at)}"
+    since = hour_text(incident.again_since or incident.since, event.at)
+    what = event.words or f"{headline(incident, state=False)} · since {since}"
     lines = [f"{_now_is(event)}{who}: {prose(what, 600)}"]
     if incident.lead.name not in event.alerts:
         lines.append(_alert_names(event).strip())
@@ -282,10 +283,9 @@ def _raised_line(incident: Incident, event: Event, mention: str) -> str:
 
 
 def _since(incident: Incident) -> str:
-    """Return when it began, and when it last came back, for a message of an open incident."""
+    """Return when what fails began, for a message of an open incident."""
     again = incident.again_since
-    back = f", again since {slack_hour(again, incident.since)}" if again else ""
-    return f"since {slack_time(incident.since)}{back}"
+    return f"again since {slack_time(again)}" if again else f"since {slack_time(incident.since)}"
 
 
 def _closed_line(incident: Incident, others: int | None) -> str:
@@ -450,7 +450,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
         f"{mention} *Nobody has acknowledged" if calls else "*Nobody had acknowledged",
         f" this page for {in_words(after)}*{where}\n",
         f"{prose(headline(incident), 500)}\n",
-        f"{fires} {slack_time(incident.since)}, incident `{incident.name}`",
+        f"{fires} {slack_time(incident.again_since or incident.since)}, incident `{incident.name}`",
     ]
     body = "".join(lines).strip()
     if incident.open and not is_page:

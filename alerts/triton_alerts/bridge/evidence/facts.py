@@ -479,16 +479,17 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     if all(ready.values()):
         return SourceFacts(title=f"{model} was not ready")
     # The last of them: since then it are so many.
-    began = since_text(_first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
+    began = _first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})")
     bad_servers = sorted(name for name, good in ready.items() if not good)
     many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
     on = f"{listed(bad_servers, 1)} ({many})"
-    title = f"{model} is not ready on {on}{began}"
+    title = f"{model} is not ready on {on}{since_text(began)}"
     others = where.also('state!="ready"')
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
     now = max(bad, key=lambda sample: sample.value, default=None)
     step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
-    return SourceFacts(title=title, first_step=step, faults={key_of(member.labels): Fault()})
+    fault = Fault(since=began.value if began is not None else None)
+    return SourceFacts(title=title, first_step=step, faults={key_of(member.labels): fault})
 
 
 def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:

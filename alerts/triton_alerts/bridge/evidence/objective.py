@@ -93,12 +93,12 @@ class Counts:
         """Return whether the objective fails; what is over is so until events fail again: also while nobody asks."""
         if self.is_calm or (was.over and not self.fails_again(was.since or -math.inf)):
             return Fault(over=OVER, since=None if was.over else self.last(self.failed))
-        return Fault(since=self.held_until())
+        return Fault(since=self._began(was.since) if was.over and was.since else self.held_until())
 
     def held_until(self, at: float = math.inf) -> float | None:
         """Return from when on more failed than may, the last time up to `at`: after two minutes that held the objective.
 
-        The fault began within them, where the failures beyond the budget are fewest (CUSUM). None: not in half an hour.
+        None: not in half an hour.
         """
         broken = False  # an alert may fire minutes after its fault
         for end in reversed(self.times):
@@ -111,11 +111,14 @@ class Counts:
             elif broken:
                 if end < self.now - _REACH_SECONDS:
                     return None
-                within = range(bisect_right(self.times, start), bisect_right(self.times, end))
-                return self.times[
-                    min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i))
-                ]
+                return self._began(start, end)
         return None
+
+    def _began(self, start: float, end: float = math.inf) -> float | None:
+        """Return where between two times the failures beyond the budget are fewest (CUSUM): then the fault after it began."""
+        within = range(bisect_right(self.times, start), bisect_right(self.times, end))
+        beyond = min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i), default=None)
+        return self.times[beyond] if beyond is not None else None
 
     def last(self, counter: Sequence[float]) -> float | None:
         """Return when the last event of `failed` or `total` was counted; None: before the first of the times."""
@@ -175,12 +178,10 @@ class Burning:
     @cached_property
     def began(self) -> float:
         """When the fault of the objective began or came back; at the end of the incident, when the first began."""
-        incident, was = self.incident, self.was
-        if incident.open and was.over and not self.fault.over:
-            asked = incident.evidence.at if incident.evidence is not None else 0.0
-            return max(self.fault.since or 0.0, asked)
-        if incident.open and not was.over and was.since:
-            return was.since
+        incident = self.incident
+        present = self.fault if self.was.over else self.was
+        if incident.open and not present.over and present.since:
+            return present.since
         if not incident.open and incident.earliest is not None:
             return self.since
         fired_at = min(each.starts_at for each in incident.members.values() if is_same(each, self.member))

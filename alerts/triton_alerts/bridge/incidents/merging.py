@@ -4,7 +4,7 @@ At the end: what is known of the fault of each alert that fires (`judge`), and w
 
 | the fault was | Prometheus says | it is | said of a page |
 |---|---|---|---|
-| not known | it fails, or nothing | failing, as long as its alert | that the alert fires |
+| not known | it fails, or nothing | failing since then, at the latest since its alert | that the alert fires |
 | not known | it is over | over | that the alert fires, already over |
 | failing | it is over | over since then | over, once nothing as urgent fails |
 | over | it fails | failing again since then | it fails again, with a call |
@@ -390,8 +390,10 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     `asked` are the alerts (`key_of`) that it is about: others began since.
     """
     known = before.evidence or Evidence(at=evidence.at)
+    fired = {key_of(member.labels): member.starts_at for member in before.members.values()}
     faults = {
-        key: _moved(known.faults.get(key), evidence.faults.get(key), known.at, evidence.at) for key in asked
+        key: _moved(known.faults.get(key), evidence.faults.get(key), fired.get(key), known.at, evidence.at)
+        for key in asked
     }
     judged = evidence.model_copy(update={"faults": known.faults | faults})
     after = before.model_copy(update={"evidence": judged})
@@ -424,16 +426,20 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     return after, tuple(events)
 
 
-def _moved(was: Fault | None, said: Fault | None, asked_before: float, now: float) -> Fault:
+def _moved(
+    was: Fault | None, said: Fault | None, fired_at: float | None, asked_before: float, now: float
+) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
     if said is None:
         return was or Fault()
     if said.over:
         return Fault(over=said.over, since=said.since or (was.since if was is not None and was.over else now))
-    if was is None or not was.over:
-        return was or Fault()
-    # It may have come back before Prometheus knew.
-    return Fault(since=max(said.since or 0.0, asked_before))
+    began = said.since or math.inf
+    if was is None:
+        return Fault(since=began if began <= (fired_at or 0.0) else None)
+    # Where Prometheus does not say since when it is back, it was not when it was asked before.
+    since = began if (was.since or 0.0) < began < math.inf else asked_before
+    return Fault(since=since) if was.over else was
 
 
 def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
@@ -449,7 +455,7 @@ def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
         member
         for member in after.failing
         if member.severity == SEVERITIES[0]
-        and (after.fault(member).since or 0.0) > (before.released_at or 0.0)
+        and (after.fault(member).since or 0.0) > max(member.starts_at, before.released_at or 0.0)
     ]
 
 
@@ -457,7 +463,7 @@ def _again_words(incident: Incident, back: list[Member], now: float) -> str:
     """Name what fails again, and since when."""
     named = "; ".join(dict.fromkeys(_named(incident, member) for member in back))
     again = min(incident.fault(member).since or now for member in back)
-    return f"{named} · since {hour_text(incident.since, now)}, again since {hour_text(again, now)}"
+    return f"{named} · since {hour_text(again, now)}"
 
 
 def _named(incident: Incident, member: Member) -> str:
