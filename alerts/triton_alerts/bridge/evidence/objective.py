@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -120,6 +120,11 @@ class Counts:
         beyond = min(within, key=lambda i: (self.failed[i] - self.budget * self.total[i], -i), default=None)
         return self.times[beyond] if beyond is not None else None
 
+    def sampled(self, at: float) -> float:
+        """Return the time of the sample that is counted from where that is done from a time."""
+        first = bisect_left(self.total, self.total[max(0, bisect_right(self.times, at) - 1)])
+        return min(at, max(self.times[first], at - _QUIET_SECONDS))
+
     def last(self, counter: Sequence[float]) -> float | None:
         """Return when the last event of `failed` or `total` was counted; None: before the first of the times."""
         since = bisect_right(counter, counter[-1] - 0.5)  # estimates count parts of events
@@ -209,9 +214,9 @@ class Burning:
         if heard is None:
             return None
         if counts.now - heard >= CALM_SECONDS:
-            return f"{past()}{_NO} requests since {_second(heard)}"
+            return f"{past()}{_NO} requests since {datetime.fromtimestamp(heard, UTC):%H:%M:%S} UTC"
         if last and heard - last >= _QUIET_SECONDS:
-            return f"{past()}{_NO}ne since {_second(last)}"
+            return f"{past()}{_NO}ne since"
         start, window = self.window()
         failed, total = counts.between(start)
         likely = failed / total * lately
@@ -238,9 +243,9 @@ class Burning:
             failed, total = of.get(names.ERROR, failed), of.get(names.TOTAL, total)
         if not failed or names.TIER not in self.member.labels:
             return summary
-        first, last = (datetime.fromtimestamp(at, UTC) for at in (start, until))
-        day = "" if first.date() == last.date() else "%d %b "
-        return f"{thing}{failed:,} of {total:,} {failed_words}, {first:{day}%H:%M} to {last:{day}%H:%M} UTC"
+        first, last = (datetime.fromtimestamp(at, UTC) for at in (self.counts.sampled(start), until))
+        time = "%T" if first.date() == last.date() else "%d %b %T"
+        return f"{thing}{failed:,} of {total:,} {failed_words}, {first:{time}} to {last:{time}} UTC"
 
 
 def objective_of(member: Member) -> Matchers:
@@ -260,7 +265,3 @@ def matchers_of(member: Member, *labels: str) -> Matchers:
 def span(seconds: float) -> str:
     """Return a time as in a sentence: 5 min, 45 s."""
     return f"{round(seconds / 60)} min" if seconds >= 60 else f"{seconds:.0f} s"
-
-
-def _second(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
