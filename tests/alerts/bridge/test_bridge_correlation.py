@@ -538,7 +538,7 @@ def test_another_page_long_after_all_was_over_calls_and_is_listed_beside_the_fir
     (record,) = list_incidents(bridge.folder)
 
     assert line.broadcast
-    assert "*The incident is now a page* <!here>: about TritonReadinessBudgetBurn" in line.text
+    assert "*Another page* <!here>: about TritonReadinessBudgetBurn" in line.text
     assert re.match(f"🔴 about TritonReadinessBudgetBurn · again since <!date\\^{began:.0f}\\^", root.text)
     assert "about TritonReadinessBudgetBurn; before: about TritonQueueBudgetBurn" == summaries.title(record)
 
@@ -710,6 +710,26 @@ def test_the_end_of_an_alert_is_not_green_while_nothing_serves_its_model(
     assert bool(not_served) == ("*Resolved*" not in between)
     if not_served:
         assert all(not_served in text and "🟢" not in text for text in (first.text, root.text, last.text))
+
+
+def test_an_end_that_was_confirmed_stays_so_when_nothing_serves_later(bridge: Bridge) -> None:
+    """Its line in the thread said "resolved"; the message of the next outage said that it was not confirmed."""
+    known = [SourceFacts(faults=over(QUEUE) | fails(ERRORS))]
+    enrich = Enricher(bridge.store, {"prometheus": lambda _: known[-1]})
+    bridge.fire(QUEUE, ERRORS)
+    enrich(bridge.clock())
+    bridge.fire(ERRORS, ended=(QUEUE,))
+    enrich(bridge.clock())
+    bridge.send()
+    known.append(SourceFacts(faults=fails(ERRORS), not_served="no server has broken ready"))
+    bridge.clock.now += 61
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (record,) = list_incidents(bridge.folder)
+
+    assert "*Resolved*\\nbroken: objective queue (page), " in str(bridge.workspace.roots()[0].blocks)
+    assert "🟢 resolved (page): broken: objective queue" in summaries.incident_text(record, bridge.clock())
 
 
 @pytest.mark.parametrize("ends", ["one alert", "the incident"])

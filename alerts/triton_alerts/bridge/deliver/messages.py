@@ -225,7 +225,7 @@ def what_happened(incident: Incident, event: Event, others: int | None = None) -
     by = person(event.by) if event.by else ""
     tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
     why = f" ({prose(event.words, 200)})" if event.words else ""
-    doubt = _not_confirmed(incident)
+    doubt = "" if _were_over(incident, event.keys) else _not_confirmed(incident)
     if doubt and event.kind in ("resolved", "passed"):
         return f"{NOT_CONFIRMED}{tier}: {', '.join(prose(name, 80) for name in event.alerts)}{why}; {doubt}"
     return {
@@ -250,18 +250,22 @@ ANSWER_SECONDS = 10.0
 
 def as_known(incident: Incident, event: Event) -> Event:
     """Return an event; of alerts that fired when their faults were over, one that says so, and calls nobody."""
-    faults = incident.evidence.faults if incident.evidence is not None else {}
-    known = [faults.get(key, Fault()) for key in event.keys]
-    asked = event.at + ANSWER_SECONDS
-    over = known and all(fault.over and (fault.since or math.inf) <= asked for fault in known)
+    over = _were_over(incident, event.keys, event.at + ANSWER_SECONDS)
     if not over or event.words or event.kind not in ("fired", "raised"):
         return event
     return event.model_copy(update={"kind": "fired", "words": "already over"})
 
 
+def _were_over(incident: Incident, keys: Sequence[str], at: float = math.inf) -> bool:
+    """Return whether the faults of these alerts (`key_of`) were seen to be over by then."""
+    faults = incident.evidence.faults if incident.evidence is not None else {}
+    known = [faults.get(key, Fault()) for key in keys]
+    return bool(known) and all(fault.over and (fault.since or math.inf) <= at for fault in known)
+
+
 def _now_is(event: Event) -> str:
-    if event.words:
-        return f"{DOT.get(event.severity, '')} *It fails again*"
+    if event.words or event.again:
+        return f"{DOT.get(event.severity, '')} *{'It fails again' if event.words else 'Another page'}*"
     word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
     return f"{DOT.get(event.severity, '')} *The incident is now {word}*".strip()
 
@@ -498,8 +502,7 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     )
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
-    if ended := _ended(incident):
-        facts.append(("Ended, not confirmed" if _not_confirmed(incident) else "Resolved", _listed(ended)))
+    facts += [(name, _listed(list(lines))) for name, lines in _ended(incident).items()]
     narrow = ((name, value) for name, value in _shown_facts(incident).items() if name not in WIDE_FACTS)
     facts += [(prose(name, 60), prose(value, 300)) for name, value in narrow]
     if len(facts) > _MAX_FIELDS:
@@ -510,20 +513,19 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     return facts[:_MAX_FIELDS]
 
 
-def _ended(incident: Incident) -> list[str]:
-    """Return the alerts that ended while others fire, the last first.
+def _ended(incident: Incident) -> dict[str, dict[str, None]]:
+    """Return the alerts that ended while others fire, the last first, by whether that is a recovery.
 
     Tiers of an objective that still fires are left out.
     """
-    if not incident.open:
-        return []
     firing = {key_of(member.labels) for member in incident.firing}
     ended = [member for member in incident.members.values() if key_of(member.labels) not in firing]
-    lines = [
-        f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0, incident.since)}"
-        for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
-    ]
-    return list(dict.fromkeys(lines))
+    lines: dict[str, dict[str, None]] = {}
+    for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True) if firing else ():
+        line = f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0, incident.since)}"
+        doubted = _not_confirmed(incident) and not incident.fault(member).over
+        lines.setdefault("Ended, not confirmed" if doubted else "Resolved", {})[line] = None
+    return lines
 
 
 def _listed(lines: Sequence[str]) -> str:

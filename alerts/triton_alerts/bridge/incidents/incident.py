@@ -472,7 +472,7 @@ class Event(BaseModel, frozen=True):
     """One change to report: `count` members, some of them named, with the names and summaries of their alerts.
 
     `severity` is that of alerts that fired, were raised or ended; `words` complete the line of the other kinds. `keys` are
-    those of alerts that fired, by `key_of`.
+    those of its alerts, by `key_of`. `again`: a page was raised where there had been one.
     """
 
     at: float
@@ -485,6 +485,7 @@ class Event(BaseModel, frozen=True):
     severity: str = ""
     words: str = ""
     keys: tuple[str, ...] = ()
+    again: bool = False
 
 
 def title_of(incident: Incident) -> str:

@@ -305,10 +305,12 @@ def reported(
     peak, events = _peak(before) or after.severity, []
     if urgent:
         raised = _event("raised", [member for member in fired if member.severity == after.severity], now)
-        previous_acknowledger = before.acknowledged.by if before.acknowledged is not None else ""
-        events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.severity}))
+        again = after.severity == peak
+        by = before.acknowledged.by if before.acknowledged is not None else ""
+        changes = {"by": by, "severity": after.severity, "again": again}
+        events.append(raised.model_copy(update=changes))
         fired = [member for member in fired if member.severity != after.severity]
-        after, peak = _called(after, now, again=after.severity == peak), after.severity
+        after, peak = _called(after, now, again=again), after.severity
     events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:
         events += [_event("resolved", some, now) for some in _by_severity(resolved)]
