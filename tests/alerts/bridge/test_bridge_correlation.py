@@ -469,6 +469,38 @@ def test_it_is_over_once_the_last_page_is(bridge: Bridge) -> None:
     assert "🟡 Over: about TritonErrorsBudgetBurn; now within the target" in line.text
 
 
+def test_the_next_lead_has_its_title_when_the_first_is_over(bridge: Bridge) -> None:
+    """For a second the message had the summary of an alert of minutes before."""
+    faults = fails(QUEUE, ERRORS)
+    enrich = Enricher(
+        bridge.store,
+        {"prometheus": lambda asked: SourceFacts(title=f"measured of {asked.lead.name}", faults=faults)},
+    )
+    bridge.fire(QUEUE, start=-60)
+    bridge.fire(ERRORS)
+    for _ in range(2):
+        enrich(bridge.clock())
+        bridge.send()
+        faults = over(QUEUE) | fails(ERRORS)
+        bridge.clock.now += 61
+    enrich.close()
+    (root,) = bridge.workspace.roots()
+
+    assert "🔴 measured of TritonErrorsBudgetBurn · " in root.text
+    assert not any("about TritonErrorsBudgetBurn" in text for text in root.shown_over_time)
+
+
+def test_what_was_just_over_leads_before_what_was_over_long_ago() -> None:
+    """A model was not ready for a minute, and ten minutes later 61 requests failed: the title lost the failures."""
+    ended = {**over(BURN), **over(ERRORS)}
+    for minutes, lead in ((10, "TritonErrorsBudgetBurn"), (1, "TritonReadinessBudgetBurn")):
+        since = {key_of(BURN): 1000.0 - 60 * minutes, key_of(ERRORS): 1000.0}
+        faults = {key: fault.model_copy(update={"since": since[key]}) for key, fault in ended.items()}
+        incident = _incident(ERRORS, BURN, evidence=Evidence(at=1000.0, faults=faults))
+
+        assert lead == incident.lead.name
+
+
 def _joins(bridge: Bridge, enrich: Enricher, alert: dict[str, str], start: float = 0.0) -> None:
     """Fire an alert in an open incident; what is known of it comes a second later."""
     bridge.fire(alert, start=start)

@@ -131,7 +131,15 @@ class Enricher:
         )
         for number, incident in stale[:AT_ONCE]:
             asked = {key_of(each.labels) for each in incident.firing or incident.members.values()}
-            self.store.change(number, partial(_attach, asked, self.gather(incident, now)))
+            found = [self.gather(incident, now)]
+            judged, _ = _attach(asked, found[0], incident)
+            if (
+                not judged.evidence_is_about_lead
+            ):  # no message has the title of a lead of which nothing is known
+                found.append(self.gather(judged, now))
+            with self.store.transaction():
+                for evidence in found:
+                    self.store.change(number, partial(_attach, asked, evidence))
             self.wake()
 
     def gather(self, incident: Incident, now: float) -> Evidence:

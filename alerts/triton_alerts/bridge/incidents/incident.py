@@ -23,6 +23,8 @@ Labels = Mapping[str, str]
 
 END_SECONDS = 10.0
 """Time after an end in which Prometheus is asked whether the model serves again, where it did not answer."""
+OTHER_SECONDS = 300.0
+"""Time after a fault was over from which one of another alert is another fault."""
 MAX_SILENCES = 8
 """Silences of one incident; more are needed only if rules of other projects have many sets of labels."""
 
@@ -442,11 +444,17 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def _worst_first(self) -> list[Member]:
-        """What fires, or every alert when nothing does, as `_rank` orders it; what is over last, the pages first."""
+        """What fires, or every alert when nothing does, as `_rank` orders it.
 
-        def rank(member: Member) -> tuple[int, bool, bool, int, float]:
-            is_over = member.firing and self.fault(member).over
-            return (1 + SEVERITIES.index(member.severity) if is_over else 0, *_rank(member))
+        What is over comes last: the pages first, and of them those about the last fault.
+        """
+        over = {key_of(each.labels): self._over_at(each) for each in self.firing if self.fault(each).over}
+        last = max(over.values(), default=0.0)
+
+        def rank(member: Member) -> tuple[int, bool, bool, bool, int, float]:
+            at = over.get(key_of(member.labels)) if member.firing else None
+            severity = 0 if at is None else 1 + SEVERITIES.index(member.severity)
+            return (severity, at is not None and at < last - OTHER_SECONDS, *_rank(member))
 
         return sorted(self.firing or self.members.values(), key=rank)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 
 from triton_alerts.bridge.incidents.incident import (
+    OTHER_SECONDS,
     Event,
     EventKind,
     Evidence,
@@ -348,8 +349,6 @@ CALM_SECONDS = 3600.0
 """Time after the last page ended from which a page is a new one: the acknowledgement does not count."""
 RECALL_SECONDS = 900.0
 """Least time between two calls about faults that come and go while their alerts fire on."""
-OTHER_SECONDS = 300.0
-"""Time after the last page was over from which one of another alert is about another fault."""
 
 
 def becomes_more_urgent(before: Incident, after: Incident, now: float) -> bool:
