@@ -624,6 +624,10 @@ def test_a_dead_exporter_is_one_incident(bridge: Bridge) -> None:
     assert ["fired"] == bridge.kinds(1)
     assert ["fired", "raised"] == bridge.kinds(2)
     assert 2 == len(bridge.incidents())
+    # What it is about besides is named.
+    assert messages.headline(bridge.incidents()[1]).endswith(
+        "about TritonModelExporterDown (and triton-0:9401, broken)"
+    )
 
 
 def test_what_is_over_beside_the_title_is_said_so(bridge: Bridge) -> None:

@@ -1307,6 +1307,26 @@ def test_what_was_over_does_not_fail_again_where_its_exporter_dies(
     assert "nothing is known about c" in dict(known.facts)["Servers"]
 
 
+def test_that_no_server_served_a_model_is_past_once_one_does(tmp_path: Path) -> None:
+    """ "No server serves model lang; ready again since" stood for two minutes."""
+    now = time.time() // STEP * STEP
+    of_model = {"instance": "c", "model": "solo", "version": "1"}
+    since = steps(now, (-690, now - 690), (-390, None))
+    series = [
+        (str(state.SERVER_LIVE), {"instance": "c"}, flat(now, 1)),
+        (str(state.MODEL_READY), of_model, steps(now, (-900, 1), (-690, 0), (-390, 1))),
+        (str(state.MODEL_NOT_READY_SINCE), of_model, since),
+    ]
+    incident = about(now, alertname="TritonModelDownEverywhere", model="solo")
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        during = judged(incident, serving(Prometheus(Access(url)))(incident), now)
+    ended = incident.lead.model_copy(update={"ends_at": now})
+    closed = during.model_copy(update={"members": {"a": ended}, "closed_at": now})
+
+    assert f"🟡 No server served model solo; ready again since {clock(now - 390)}" == headline(during)
+    assert "🟢 Resolved: No server served model solo" == headline(closed)
+
+
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])
 def test_a_repaired_load_failure_is_over_in_the_title(tmp_path: Path, ended: float, over: bool) -> None:
     """Its alert fires for a quarter of an hour more. Where its old copy was ready when it fired, nothing is over."""

@@ -202,10 +202,9 @@ def headline(incident: Incident, *, state: bool = True, limit: int | None = None
         title = f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: "
     title += title_of(incident)
     end = f"; {over}" if incident.open and (over := incident.fault(incident.lead).over) else ""
-    others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
-    if others > 0:
-        more = f"{others} other models, servers or GPUs" if others > 1 else "one other model, server or GPU"
-        end += f" (and {more})"
+    things = dict.fromkeys(thing_of(member) for member in incident.firing or incident.members.values())
+    if others := [thing for thing in things if thing != thing_of(incident.lead)]:
+        end += f" (and {listed(others, 2)})"
     if reason := causes.brief(incident, incident.lead):
         left = _LEAST_REASON if limit is None else limit - text.units(f"{title}: {end}")
         if left >= _LEAST_REASON:

@@ -602,6 +602,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
     elif member.name == "TritonModelDownEverywhere":
         title = f"No server that is known serves {model}: {silence}" if silence and not served else ""
+        title = f"No server served model {model}" if is_over else title
     return SourceFacts(
         facts=((SERVERS, shown),) if shown else (),
         faults={key_of(member.labels): fault} if fault is not None else {},

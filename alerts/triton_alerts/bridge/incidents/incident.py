@@ -502,8 +502,7 @@ def title_of(incident: Incident) -> str:
     if incident.open and incident.source_facts.dead_server and not incident.fault(lead).over:
         return incident.source_facts.dead_server
     # What other servers serve is of the moment: of what has ended, only what was so counts.
-    of_server = not lead.labels.get("model") or lead.name in EXPORTER_DOWN
-    knows = SLO in lead.labels or incident.open or (of_server and incident.end_of_outage is not None)
+    knows = SLO in lead.labels or incident.open or incident.end_of_outage is not None
     title = incident.source_facts.title if knows else ""
     if (
         title is None
