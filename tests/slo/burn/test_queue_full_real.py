@@ -163,7 +163,8 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     assert 1.0 == row["sli"]
     assert "rejections may be hidden" in row["state"]
     assert "untraced_queue" in row["caveats"]
-    trusting = ["gate", *words, "--trust", "sampled_mean"]
+    # A last interval of one request is certain, and has another source than one of several.
+    trusting = ["gate", *words, "--trust", "sampled_mean", "--trust", "decomposed"]
     assert 3 == main(trusting)
     assert "rejections may be hidden (untraced_queue)" in capsys.readouterr().out
     assert 0 == main([*trusting, "--trust", "untraced_queue"])
