@@ -27,7 +27,7 @@ from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event, Inc
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import clean, plain
 from triton_exporter.common.duration import in_words
-from triton_exporter.common.moments import rfc3339, utc_text
+from triton_exporter.common.moments import hour_text, rfc3339, utc_text
 
 SCHEMA = "tritonwatch/incident/1"
 MAX_ALERTS = 100
@@ -83,8 +83,8 @@ def listed(record: RecordedIncident, now: float) -> str:
     """Return the lines of one incident in the list: name, start, severity, duration, acknowledgement, title."""
     incident = record.incident
     head = f"{incident.name}  {utc_text(incident.since)}  {WORD[record.severity]:<6}  "
-    lasted = f"{_lasted(record, now)}, {acknowledged(record)}"
-    return _wrapped(head, lasted) + "\n" + _wrapped(" " * 10, title(record))
+    what = f"{lasted(record, now)}, {acknowledged(record)}"
+    return _wrapped(head, what) + "\n" + _wrapped(" " * 10, title(record))
 
 
 def incident_text(record: RecordedIncident, now: float) -> str:
@@ -113,11 +113,10 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     """Yield the facts about an incident as pairs of a name and a text."""
     incident = record.incident
     yield "began", utc_text(incident.since)
-    yield "recovered", "not yet" if incident.open else utc_text(incident.ended_at)
-    yield (
-        "firing for" if incident.open else "lasted",
-        in_words((now if incident.open else incident.ended_at) - incident.since),
-    )
+    over = incident.is_over
+    ended = "over since" if incident.is_watched else "recovered"
+    yield ended, utc_text(incident.ended_at) if over else "not yet"
+    yield "lasted" if over else "firing for", in_words((incident.ended_at if over else now) - incident.since)
     if record.paged_at is not None and record.paged_at != incident.opened_at:
         yield "page since", utc_text(record.paged_at)
     yield "acknowledged", _who(record)
@@ -185,11 +184,14 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _lasted(record: RecordedIncident, now: float) -> str:
-    seconds = record.seconds_to_recover
+def lasted(record: RecordedIncident, now: float) -> str:
+    """Return how long it lasted, or lasts."""
+    incident, seconds = record.incident, record.seconds_to_recover
+    if incident.is_watched:
+        return f"over since {hour_text(incident.ended_at, now)}"
     if seconds is None:
-        of = "" if record.incident.severity == record.severity else f"{WORD[record.incident.severity]} still "
-        return f"{of}firing for {in_words(now - record.incident.since)}"
+        of = "" if incident.severity == record.severity else f"{WORD[incident.severity]} still "
+        return f"{of}firing for {in_words(now - incident.since)}"
     return f"took {in_words(seconds)}"
 
 

@@ -15,7 +15,7 @@ import pytest
 from support.bridge import CHANNEL, body_of
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Fault, Incident, Mark, key_of
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.common.moments import rfc3339
@@ -142,6 +142,16 @@ def test_a_page_that_has_ended_is_not_called_firing(
 
     assert f"incident {name}, page over, ticket still firing\n" in printed(capsys, "show", name, *data)
     assert "ticket still firing for " in printed(capsys, *data)
+
+    over = Fault(over="now within the target", since=SATURDAY + 7 * MINUTE)
+    faults = {key_of(member.labels): over for member in recorded.incident.members.values()}
+    evidence = Evidence(at=SATURDAY + 8 * MINUTE, faults=faults)
+    store.change(1, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
+
+    shown = printed(capsys, "show", name, *data)
+    assert "over since 2026-11-21 00:" in printed(capsys, *data)
+    assert "over since      2026-11-21 00:" in shown
+    assert "firing for" not in shown
 
 
 @pytest.mark.parametrize(("largest", "words"), [("loading", "loading"), ("", "not known")])

@@ -17,7 +17,7 @@ from triton_alerts.bridge.deliver.messages import WORD, Style
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.summaries import document
 from triton_alerts.bridge.text import safe_url
-from triton_exporter.common.duration import in_words, parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from tritonwatch.bridge_incidents import DATA_OPTION
 from tritonwatch.web import urls
 from tritonwatch.web.drawing import TimeAxis
@@ -43,7 +43,6 @@ class IncidentLine:
     url: str
     title: str
     kind: str
-    firing: bool
     since: float
     lasted: str
     acknowledged: str
@@ -143,15 +142,14 @@ def _with_problem(answer: CachedAnswer[Any]) -> tuple[CachedAnswer[Any], ...]:
 
 def _incident_line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:
     incident = record.incident
-    end = now if incident.open else incident.ended_at
+    end = incident.ended_at if incident.is_over else now
     return IncidentLine(
         incident.name,
         urls.address("/incident", {"id": incident.name, urls.TIME: at}),
         summaries.title(record),
         WORD[record.severity],
-        incident.open,
         incident.since,
-        in_words(end - incident.since),
+        summaries.lasted(record, now),
         summaries.acknowledged(record),
         _models_of(record),
         axis.x(incident.since),

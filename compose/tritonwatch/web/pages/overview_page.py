@@ -56,12 +56,13 @@ _WIDTH, _HEIGHT = 90, 24
 
 @dataclass(frozen=True, slots=True)
 class OverviewLine:
-    """One row of the table; `sparkline` is a path of SVG."""
+    """One row of the table; `sparkline` is a path of SVG. `is_met`: alerts fire on for what is over."""
 
     row: GroupStatus
     about: ObjectiveInfo
     forecast: Forecast | None
     alerts: tuple[SloAlert, ...] = ()
+    is_met: bool = False
     sparkline: str = ""
 
 
@@ -165,6 +166,7 @@ def _page(site: Site, request: Request) -> Response:
             info,
             forecast(row),
             tuple(alert for alert in of_slo[row.slo] if row.concerned_by(alert.labels)),
+            row.state == "ok" or row_key(row) in met.value,
         )
         for row in status.value
         for info in [about.value.get(row.slo, ObjectiveInfo())]
