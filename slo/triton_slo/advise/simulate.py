@@ -4,7 +4,8 @@ What Triton 2.51 does, as its source says and as measured:
 
 * Without a batcher each execution takes one request.
 * With one, an instance that becomes free takes what waits, up to `max_batch`.
-* With a delay, the batcher makes groups, also while all instances are busy; a free instance takes the first of them.
+* With a delay, the batcher makes groups, also while all instances are busy. One that the delay of its first request closes
+  takes no more, unless twice a batch waits; one whose delay had ended before takes what comes until an instance is free.
 * With a limit, a request that finds `limit` others waiting is refused, and requests go to free instances only. But
   now and then the batcher misses that an instance became free, and looks again when the next request is accepted.
 """
@@ -13,10 +14,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapreplace
 from itertools import repeat
 from math import inf
 
@@ -64,10 +65,10 @@ class Service:
 class Outcome:
     """Seconds that each accepted request waited, and took in all; the number of executions and of refused requests."""
 
-    waits: list[float]
-    times: list[float]
-    executions: int
-    refused: int
+    waits: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    executions: int = 0
+    refused: int = 0
 
     @property
     def mean_wait(self) -> float:
@@ -89,128 +90,62 @@ def simulate(
     """
     chance, cv2 = random.Random(seed), service.cv2  # noqa: S311 # a simulation, no secret
     # Factors of mean 1 with this squared variation, distributed as gamma: 0 is constant, 1 exponential.
-    draw: Iterator[float] = (
+    factors: Iterator[float] = (
         iter(lambda: chance.gammavariate(1 / cv2, cv2), None) if cv2 > 0.001 else repeat(1.0)
     )
     arrivals = [at / rate for at in _arrivals(burst, requests, seed + 1)]
-    outcome = Outcome([], [], 0, 0)
-    waits, times = outcome.waits, outcome.times
-
-    def execute(start: float, came: list[float]) -> float:
-        took = service.seconds(len(came)) * next(draw)
-        outcome.executions += 1
-        for at in came:
-            waits.append(start - at)
-            times.append(start - at + took)
-        return start + took
-
-    if setting.max_batch == 1 and not setting.limit:  # what `_play` does, in half the time
-        mean, ends = service.seconds(1), [0.0] * setting.instances
-        for at, factor in zip(arrivals, draw, strict=False):  # there is no last factor
+    if setting.max_batch == 1 and not setting.limit:  # what `_play` does, in a tenth of the time
+        outcome, mean, ends = Outcome(executions=len(arrivals)), service.seconds(1), [0.0] * setting.instances
+        for at, factor in zip(arrivals, factors, strict=False):  # there is no last factor
             free, took = ends[0], mean * factor
             start = free if free > at else at
             heapreplace(ends, start + took)
-            waits.append(start - at)
-            times.append(start - at + took)
-        outcome.executions = len(waits)
-    elif setting.delay and not setting.limit:
-        _play_groups(setting, arrivals, execute)
-    else:
-        outcome.refused = _play(setting, arrivals, execute, random.Random(seed + 2))  # noqa: S311 # the same
-    return outcome
+            outcome.waits.append(start - at)
+            outcome.times.append(start - at + took)
+        return outcome
+    return _play(setting, service, arrivals, factors, random.Random(seed + 2))  # noqa: S311 # the same
 
 
 def _play(
     setting: Setting,
+    service: Service,
     arrivals: Sequence[float],
-    execute: Callable[[float, list[float]], float],
-    chance: random.Random,
-) -> int:
-    """Let each free instance take what waits; return how many requests were refused.
-
-    `execute` takes the start of an execution and when its requests came, and returns the end.
-    """
-    # a heap: when each instance is free, and whether that is missed
-    free = [(0.0, False)] * setting.instances
+    factors: Iterator[float],
+    misses: random.Random,
+) -> Outcome:
+    """Return what these requests meet, of whose executions the next takes the next factor of the mean time."""
+    outcome, full, limit = Outcome(), setting.max_batch, setting.limit
+    # A heap: when the batcher knows that each instance is free, and when it is.
+    free = [(0.0, 0.0)] * setting.instances
     waiting: deque[float] = deque()  # when each waiting request came
-    refused, full, limit = 0, setting.max_batch, setting.limit
+    ready = 0.0  # when the batcher can make the next group
     for now in (*arrivals, inf):  # at infinity all have been served
         while waiting:
-            start = free[0][0]
-            if limit:
-                start = min(at + LOOKS_AGAIN * missed for at, missed in free)
-            due = waiting[0] + setting.delay
+            made = max(ready, waiting[0] + setting.delay)
             if len(waiting) >= full:
-                due = min(due, waiting[full - 1])
-            if (start := max(start, due)) > now:
+                made = min(made, max(ready, waiting[full - 1]))
+            start = max(made, free[0][0])
+            if start > now:
                 break
-            came = [waiting.popleft() for _ in range(min(len(waiting), full))]
-            heapreplace(free, (execute(start, came), limit > 0 and chance.random() < MISSED))
+            size = min(full, len(waiting))
+            if setting.delay and not limit and ready < made and len(waiting) < 2 * full:
+                size = min(size, sum(at <= made for at in waiting))
+            ready = start if size < full else max(made, waiting[full - 1])
+            took = service.seconds(size) * next(factors)
+            end = start + took
+            heapreplace(free, (end + LOOKS_AGAIN * (limit > 0 and misses.random() < MISSED), end))
+            came = [waiting.popleft() for _ in range(size)]
+            outcome.waits += [start - at for at in came]
+            outcome.times += [end - at for at in came]
+            outcome.executions += 1
         if not limit:
             waiting.append(now)
         elif len(waiting) >= limit:
-            refused += now < inf
+            outcome.refused += now < inf
         else:
             waiting.append(now)
-            free = [(now, False) if missed and at <= now else (at, missed) for at, missed in free]
-            heapify(free)
-    return refused
-
-
-def _play_groups(
-    setting: Setting, arrivals: Sequence[float], execute: Callable[[float, list[float]], float]
-) -> None:
-    """Let the batcher make groups, of which each free instance takes the first."""
-    waiting: deque[float] = deque()
-    row: deque[list[float]] = deque()  # groups; the batcher may still add to the last one
-    busy: list[float] = []  # a heap: when each busy instance is free
-    group: list[float] | None = None  # the one that it adds to
-    wanted, looks_again = 0, inf  # it looks when so many wait, or then
-
-    def take(now: float) -> None:
-        nonlocal group
-        came = row.popleft()
-        if came is group:
-            group = None
-        while row and now - row[0][0] > setting.delay:
-            if row[0] is group:
-                group = None
-            if len(came) + len(row[0]) > setting.max_batch:
-                break
-            came += row.popleft()
-        heappush(busy, execute(now, came))
-
-    def look(now: float) -> None:
-        nonlocal group, wanted, looks_again
-        looks_again = inf
-        while True:
-            while row and len(busy) < setting.instances:
-                take(now)
-            if group is None:
-                group, wanted = [], 0
-            if not waiting or len(row) >= 2 * setting.instances:
-                return
-            room, due = setting.max_batch - len(group), waiting[0] + setting.delay
-            if len(waiting) < room and now < due:
-                wanted = room
-                if not group:
-                    looks_again = due
-                    return
-            if not group:
-                row.append(group)
-            group += [waiting.popleft() for _ in range(min(room, len(waiting)))]
-            if len(group) == setting.max_batch:
-                group = None
-
-    for now in (*arrivals, inf):
-        while (at := min(looks_again, busy[0] if busy else inf)) <= now and at < inf:
-            if at != looks_again:
-                heappop(busy)
-            look(at)
-        if now < inf:
-            waiting.append(now)
-            if group is None or len(waiting) >= wanted:
-                look(now)
+            free = sorted((min(known, now) if end <= now else known, end) for known, end in free)
+    return outcome
 
 
 @lru_cache(maxsize=2)  # one search for the highest rate plays few and many requests in turn

@@ -119,6 +119,7 @@ def test_with_a_limit_an_instance_takes_also_those_whose_delay_has_not_ended(at)
             (Setting(max_batch=4, limit=12), Service(0.0106, 0.004), rate, wait)
             for rate, wait in ((80, 0.0087), (100, 0.0118))
         ),
+        (Setting(max_batch=16, delay=0.003), Service(0.0158, 0.0015), 164, 0.0179),
     ],
 )
 def test_requests_wait_as_in_a_real_triton(
