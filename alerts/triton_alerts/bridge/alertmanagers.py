@@ -103,7 +103,8 @@ class Alertmanagers:
             member.source
             for incident in incidents
             for fingerprint, member in incident.members.items()
-            if member.firing and _is_same(member, firing.get(fingerprint))
+            # Alerts of two servers have the same fingerprint if no label differs.
+            if member.firing and abs(firing.get(fingerprint, 0.0) - member.starts_at) <= SAME_START_SECONDS
         }
         if new := sorted(started - set(known)):
             self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MAX_SENDERS:]))
@@ -112,11 +113,6 @@ class Alertmanagers:
 def listed_starts(alertmanager: Alertmanager) -> dict[str, float]:
     """Return when each alert that fires started, by fingerprint."""
     return {alert.fingerprint: alert.starts_at for alert in alertmanager.alerts()}
-
-
-def _is_same(member: Member, starts_at: float | None) -> bool:
-    # Alerts of two servers have the same fingerprint if no label differs.
-    return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
 
 
 def _senders_key(alertmanager: Alertmanager) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,7 +27,7 @@ from triton_alerts.bridge.alertmanagers import RENEW_SECONDS, Alertmanagers, lis
 from triton_alerts.bridge.deliver.messages import UNTIL_RESOLVED, person
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart, worded
-from triton_alerts.bridge.incidents.store import ChangedIncident, Store
+from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.text import code, utc_time
 
 log = logging.getLogger(__name__)
@@ -136,8 +135,10 @@ class Actions:
             # Together: after a kill between them, the press would be lost or performed twice.
             with self.store.transaction():
                 self.store.values.record_press(press.id, now)
-                if number is not None and result.event is not None:
-                    self.store.change(number, partial(_apply, result, result.event))
+                if number is not None and (event := result.event) is not None:
+                    self.store.change(
+                        number, lambda before: (before.model_copy(update=result.changes), (event,))
+                    )
         except sqlite3.Error:
             # No message shows this silence, so nobody could end it from Slack.
             self._end_silence(result.changes.get("silence"))
@@ -241,10 +242,6 @@ class Actions:
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
         event = Event(at=now, kind="note", by=press.user, words=line)
         return Result(f"{line}; the facts in the message are being updated.", event, {"evidence": evidence})
-
-
-def _apply(result: Result, event: Event, before: Incident) -> ChangedIncident:
-    return before.model_copy(update=result.changes), (event,)
 
 
 RECONNECT_SECONDS = 10.0

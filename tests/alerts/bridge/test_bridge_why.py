@@ -521,7 +521,7 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
         of_another = before.model_copy(update={"evidence": over.model_copy(update={"about": "another"})})
         beside = judged(of_another, ask(of_another), now)
         key = key_of(ended.lead.labels)
-        of_then = Evidence(at=now - 60, faults={key: Fault(since=now - 660)})
+        of_then = Evidence(at=now - 60, faults={key: Fault(since=now - 665)})
         end = ask(ended.model_copy(update={"evidence": of_then, "earliest": now - 1500}))
         told = of_then.model_copy(update={"faults": over_since(ended, now - 120), "title": "embed: 9 of 99"})
         whole = {"evidence": told, "earliest": now - 1500, "closed_at": now}
@@ -1058,6 +1058,7 @@ def test_a_dead_server_and_no_repaired_load_is_why_its_model_is_not_ready(
     ]
     assert "missing" not in str(shown.blocks)
     assert "A load failed" not in str(shown.blocks)
+    assert [now - 120] == [fault.since for fault in known.faults.values()]
     # Another replica that died is not why the load failed on this one.
     assert (
         "" == serving(prometheus)(about(now, **(labels | {"model": "ranker", "instance": "b"}))).dead_server

@@ -371,7 +371,9 @@ def objective_budget(prometheus: Prometheus) -> Source:
         burning, known = None, SourceFacts()
         if counts is not None and not indicator_class(member.labels.get(names.INDICATOR, "")).counts_time:
             burning = Burning(incident, member, since, counts)
-        if burning is None or not burning.stays_over:
+        is_told = incident.open and incident.source_facts.title
+        # All stays as it was said when that it is over was first seen.
+        if burning is None or not (is_told and burning.was.over and burning.fault.over):
             known = _budget_facts(prometheus, member, age, burning)
         known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
@@ -643,7 +645,7 @@ def _fault_of_model(
     if silent:
         return None
     where = matchers_of(member, "model", "version")
-    return Fault(since=None if dead else _value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
+    return Fault(since=_value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
 
 
 def _over(prometheus: Prometheus, what: str, good: str, ended: Sample | None) -> Fault:

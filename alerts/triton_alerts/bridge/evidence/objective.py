@@ -174,12 +174,6 @@ class Burning:
     def fault(self) -> Fault:
         return self.counts.judge(self.was)
 
-    @property
-    def stays_over(self) -> bool:
-        """Whether all that is said stays as it was when that it is over was first seen."""
-        is_told = self.incident.open and self.incident.source_facts.title
-        return bool(is_told and self.was.over and self.fault.over)
-
     @cached_property
     def began(self) -> float:
         """When the fault of the objective began or came back; at the end of the incident, when the first began."""
@@ -234,7 +228,6 @@ class Burning:
             is_past = said and (self.was.over or _NO in said)
             return said.partition(_NO)[0] if is_past else summary
         start = self.began
-        start = min(start, self.counts.held_until(until) or start)  # it was back before that was seen
         failed, total = self.counts.between(start, until)
         if start < self.counts.times[0]:
             counter = f"{names.COUNTER}{objective_of(self.member)}"

@@ -134,8 +134,9 @@ def _open_next(
         after = _with_unseen(current, news) if current is not None else None
         reasons = tuple((alert, _UNSEEN) for fingerprint, alert in news.items() if fingerprint not in known)
         return MergeResult(after, (), "repeated" if current is not None else "stale", reasons)
+    current_name = current.name if current is not None else ""
     base = Incident(
-        name=_incident_name(key, now, current),
+        name=hashlib.sha256(f"{key}|{now!r}|{current_name}".encode("utf-8", "replace")).hexdigest()[:8],
         key=key,
         receiver=notification.receiver,
         group_labels=notification.group_labels,
@@ -162,11 +163,6 @@ def _is_news(member: Member | None, alert: Member) -> bool:
     if member is None or alert.starts_at > member.starts_at:
         return True
     return alert.firing and not member.firing
-
-
-def _incident_name(key: str, now: float, previous: Incident | None) -> str:
-    salt = f"{key}|{now!r}|{previous.name if previous is not None else ''}"
-    return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def _merge_into(
@@ -393,7 +389,9 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     known = before.evidence or Evidence(at=evidence.at)
     fired = {key_of(member.labels): member.starts_at for member in before.members.values()}
     faults = {
-        key: _moved(known.faults.get(key), evidence.faults.get(key), fired.get(key), known.at, evidence.at)
+        key: _moved(
+            known.faults.get(key), evidence.faults.get(key), fired.get(key, 0.0), known.at, evidence.at
+        )
         for key in asked
     }
     judged = evidence.model_copy(update={"faults": known.faults | faults})
@@ -427,9 +425,7 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     return after, tuple(events)
 
 
-def _moved(
-    was: Fault | None, said: Fault | None, fired_at: float | None, asked_before: float, now: float
-) -> Fault:
+def _moved(was: Fault | None, said: Fault | None, fired_at: float, asked_before: float, now: float) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
     if said is None:
         return was or Fault()
@@ -437,7 +433,7 @@ def _moved(
         return Fault(over=said.over, since=said.since or (was.since if was is not None and was.over else now))
     began = said.since or math.inf
     if was is None:
-        return Fault(since=began if began <= (fired_at or 0.0) else None)
+        return Fault(since=began if began <= fired_at else None)
     # Where Prometheus does not say since when it is back, it was not when it was asked before.
     since = began if (was.since or 0.0) < began < math.inf else asked_before
     return Fault(since=since) if was.over else was
