@@ -387,7 +387,8 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     `asked` are the alerts (`key_of`) that it is about: others began since.
     """
     known = before.evidence or Evidence(at=evidence.at)
-    fired = {key_of(member.labels): member.starts_at for member in before.members.values()}
+    in_order = sorted(before.members.values(), key=lambda member: member.starts_at)
+    fired = {key_of(member.labels): member.starts_at for member in in_order}
     faults = {
         key: _moved(
             known.faults.get(key), evidence.faults.get(key), fired.get(key, 0.0), known.at, evidence.at
