@@ -1,8 +1,8 @@
 """Rules that record traffic once, so that no panel has to read every model of every server again.
 
 A panel over 1,000 models on 10 servers would read some 40,000 series four times for each of its points; these
-make it 1,000, or 10 (measured by tests/bench/bench_dashboards.py). A graph of the worst of 800 error budgets reads
-one series an objective (tests/bench/bench_boards.py).
+make it 1,000, or 10. A graph of the worst of 800 error budgets reads one series an objective
+(tests/bench/bench_boards.py).
 """
 
 from __future__ import annotations
