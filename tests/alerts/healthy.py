@@ -304,10 +304,7 @@ class Fleet:
             (stack.RULE_MISSED, {**prometheus, "rule_group": "slo"}),
             (stack.RULE_FAILURES, {**prometheus, "rule_group": "slo"}),
             (stack.DROPPED, prometheus),
-            (
-                stack.SEND_ERRORS,
-                {**prometheus, "alertmanager": "http://alertmanager:9093/api/v2/alerts"},
-            ),
+            (stack.SEND_ERRORS, {**prometheus, "alertmanager": "http://alertmanager:9093/api/v2/alerts"}),
             (stack.AM_FAILED, {**alertmanager, "integration": "webhook"}),
         ):
             self._add(metric, labels, rng.poisson(0.004, MINUTES + 1).cumsum())

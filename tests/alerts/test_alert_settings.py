@@ -55,11 +55,7 @@ def tuned(**alerts: object) -> Options:
             "no alert has this name (fix: did you mean TritonInstancesSaturated?)",
         ),
         ("Elephant", {}, "no alert has this name (fix: docs/alerts.md lists all)"),
-        (
-            "TritonErrorsBudgetBurn",
-            {"enabled": False},
-            "tune it in the objectives file, under `alerting`",
-        ),
+        ("TritonErrorsBudgetBurn", {"enabled": False}, "tune it in the objectives file, under `alerting`"),
         ("TritonSLOBudgetSpentUnnoticed", {"threshold": "1d"}, "this alert compares with no threshold"),
         ("TritonSLOBudgetNearlySpent", {"threshold": 3}, "write it with its unit, such as 100ms or 1h"),
         (
@@ -129,10 +125,7 @@ def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: s
         ("alerts: [TritonServerDown]", "alerts.yaml:1: is not a file of alert settings"),
         ("TritonServerDown: {enabled: false}", "alerts.yaml:1: is not a file of alert settings"),
         ("alerts: {}\ncolor: red", "alerts.yaml:1: is not a file of alert settings"),
-        (
-            "alerts:\n  Watchdog: {}\n  Watchdog: {}",
-            "the key 'Watchdog' is written twice, first in line 2",
-        ),
+        ("alerts:\n  Watchdog: {}\n  Watchdog: {}", "the key 'Watchdog' is written twice, first in line 2"),
         ("alerts: {", "alerts.yaml:2: not YAML"),
         ("alerts: {}\n---\nalerts: {}", "contains several documents"),
     ],
@@ -361,10 +354,7 @@ def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str,
         ({"TritonModelFlapping": {"severity": "critical"}}, False),
         ({"TritonServerRestarting": {"severity": "info"}}, False),
         ({"TritonServerRestarting": {"severity": "critical"}}, True),
-        (
-            {"TritonModelFlapping": {"overrides": [{"models": "a", "severity": "critical"}]}},
-            False,
-        ),
+        ({"TritonModelFlapping": {"overrides": [{"models": "a", "severity": "critical"}]}}, False),
     ],
 )
 def test_no_alert_silences_a_more_urgent_one(alerts: dict[str, object], silent: bool) -> None:

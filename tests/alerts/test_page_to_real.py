@@ -178,10 +178,7 @@ def test_pagerduty_gets_title_cause_and_links(delivered: Delivered) -> None:
     fired, ended = delivered.of("events.pagerduty.com", "broken")
     assert TITLE == fired["payload"]["summary"]
     assert "Cause: weights.txt is missing" in fired["payload"]["custom_details"]["text"]
-    assert [
-        {"href": RUNBOOK, "text": "Runbook"},
-        {"href": DASHBOARD, "text": "Dashboard"},
-    ] == fired["links"]
+    assert [{"href": RUNBOOK, "text": "Runbook"}, {"href": DASHBOARD, "text": "Dashboard"}] == fired["links"]
     assert [] == delivered.of("events.pagerduty.com", "foreign")[0].get("links", [])
     assert ("resolve", fired["dedup_key"]) == (ended["event_action"], ended["dedup_key"])
 

@@ -113,10 +113,7 @@ def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: 
         (server("gpu-1", live=RESTART, ready=RESTART), "TritonAllServersDown"),
         (server("gpu-1", live="0x160", ready="0x160"), "TritonAllServersDown"),
         (server("gpu-1", ready="1x19 0x140"), "TritonModelDownEverywhere"),
-        (
-            server("gpu-1", ready="0x160") | not_ready_since("gpu-1", "60x160"),
-            "TritonModelDownEverywhere",
-        ),
+        (server("gpu-1", ready="0x160") | not_ready_since("gpu-1", "60x160"), "TritonModelDownEverywhere"),
         (exporter_down("gpu-1"), "TritonExporterAbsent"),
     ],
     ids=["it restarts", "it never starts", "its model goes", "its model never loads", "its exporter is down"],

@@ -26,12 +26,7 @@ SERVING = [
         ("saturated", "1"),
     )
 ]
-LOAD_FAILED = Notice(
-    "firing",
-    "TritonModelLoadFailed",
-    "broken",
-    "No such file or directory: weights.txt",
-)
+LOAD_FAILED = Notice("firing", "TritonModelLoadFailed", "broken", "No such file or directory: weights.txt")
 NOT_READY = Notice("firing", "TritonModelDownEverywhere", "broken", "not ready for 12 s")
 BURN = Notice("firing", "TritonQueueBudgetBurn", "saturated", "burning")
 RESOLVED = [

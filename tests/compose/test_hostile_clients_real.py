@@ -148,10 +148,7 @@ def _flood(clients: int, send: Callable[[], object]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "listener",
-    ["exporter", pytest.param("web", marks=pytest.mark.thorough)],
-    indirect=True,
-    scope="module",
+    "listener", ["exporter", pytest.param("web", marks=pytest.mark.thorough)], indirect=True, scope="module"
 )
 def test_wrong_passwords_do_not_shut_out_the_right_one(listener: Listener) -> None:
     """Sixty clients guess passwords without a pause; they are told to wait, and each scrape is answered."""

@@ -69,10 +69,7 @@ def _pin(line: str) -> tuple[str, str]:
     return name.lower().replace("_", "-"), version
 
 
-@pytest.mark.parametrize(
-    "role",
-    ["exporter", "stack", "demo"],
-)
+@pytest.mark.parametrize("role", ["exporter", "stack", "demo"])
 def test_every_role_gets_what_its_extra_needs(role: str) -> None:
     """A dependency added to the project is missing in an image until `make lock-images` has run."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -111,8 +111,7 @@ def test_every_mistake_in_the_file_has_its_line(folder: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("second", "same"),
-    [("exporter:9401=http://b:8000", "exporter"), ("other:9401=triton:8000/", "Triton")],
+    ("second", "same"), [("exporter:9401=http://b:8000", "exporter"), ("other:9401=triton:8000/", "Triton")]
 )
 @pytest.mark.parametrize("verb", ["generate", "check"])
 def test_two_exporters_of_one_triton_are_refused(

@@ -89,10 +89,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
             ["--prometheus", "http://127.0.0.1:1", "--at", "soon"],
             "'soon' is not a time; write 2026-05-01T09:30Z",
         ),
-        (
-            ["--prometheus", "http://127.0.0.1:1", "--timeout", "x"],
-            "--timeout: 'x' is not a duration",
-        ),
+        (["--prometheus", "http://127.0.0.1:1", "--timeout", "x"], "--timeout: 'x' is not a duration"),
         (
             ["--prometheus", "http://127.0.0.1:1", "--top", "-3"],
             "--top: -3 is not a whole number of 0 or more",

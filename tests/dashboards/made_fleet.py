@@ -570,12 +570,7 @@ FIRING = (
     ),
     (
         "TritonModelLoadFailed",
-        {
-            "severity": "warning",
-            "component": "lifecycle",
-            "model": "broken",
-            "instance": SERVERS[0],
-        },
+        {"severity": "warning", "component": "lifecycle", "model": "broken", "instance": SERVERS[0]},
         FAULT + 30,
     ),
     (

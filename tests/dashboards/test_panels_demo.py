@@ -68,10 +68,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
         "triton-model": ["Requests by version/B", "Latency/E"],
         PER_MODEL: ["Requests by version/B", "Latency/E"],
     },
-    "needs a response cache": {
-        "triton-model": ["Cache hits"],
-        "triton-server": ["Response cache used"],
-    },
+    "needs a response cache": {"triton-model": ["Cache hits"], "triton-server": ["Response cache used"]},
     "needs requests that fail": {
         "triton-fleet": ["Failed by model"],
         "triton-model": ["Failures by reason", "Failures of the steps"],

@@ -36,7 +36,7 @@ VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
 RULES = Path(__file__).parents[2] / "alerts" / "generated" / "rules"
 
 EMPTY: Mapping[tuple[str, str], str] = {
-    ("triton-model", "Failures of the steps"): "no request of the ensemble fails",
+    ("triton-model", "Failures of the steps"): "no request of the ensemble fails"
 }
 """(uid, panel) that has no series in this history -> why that is right."""
 
@@ -106,12 +106,7 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
             "model",
             sorted({model.name for model in fleet.MODELS} | {"broken"}),
         ),
-        (
-            "triton-slo",
-            "Events",
-            "model",
-            sorted({model.name for model in fleet.MODELS} | {"broken"}),
-        ),
+        ("triton-slo", "Events", "model", sorted({model.name for model in fleet.MODELS} | {"broken"})),
         ("triton-slo", "Causes", "version", ["1", "2"]),
         ("triton-gpu", "Utilisation by model (estimate)", "instance", fleet.SERVERS),
     ],

@@ -193,11 +193,7 @@ def _filled(template: str, value: str, labels: Mapping[str, str], numbers: str) 
 
 
 def _load_failure() -> Incident:
-    labels = {
-        "alertname": "TritonModelLoadFailed",
-        "model": "ranker",
-        "instance": "triton-0:8000",
-    }
+    labels = {"alertname": "TritonModelLoadFailed", "model": "ranker", "instance": "triton-0:8000"}
     member = _member("lifecycle", "1", NOW - 40, "", labels)
     reason = (
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"

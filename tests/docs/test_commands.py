@@ -163,10 +163,7 @@ def test_what_the_pages_write_into_the_clone_is_ignored_by_git() -> None:
     """A reader who follows a page has a clean `git status` afterwards."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "\n".join(page.read_text() for page in pages)
-    written = {
-        "data",
-        "objectives.yaml",
-    }  # what `prometheus` and `tritonwatch init` write by default
+    written = {"data", "objectives.yaml"}  # what `prometheus` and `tritonwatch init` write by default
     written |= set(re.findall(r'^```\w+ title="([^"]+)"', text, re.MULTILINE))
     options = r"(?:--out|--data|--save|--storage(?:\.tsdb)?\.path|--log-file|--log)[ =]([a-z][\w./-]*)"
     written |= {path for path in re.findall(options, text) if not (ROOT / path).exists()}

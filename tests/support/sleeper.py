@@ -50,12 +50,7 @@ output [{ name: "Y" data_type: TYPE_FP64 dims: [ 1 ] }]
 
 
 def write_sleeper(
-    repository: Path,
-    name: str,
-    instances: int = 1,
-    config: str = "",
-    histogram: str = "",
-    versions: int = 1,
+    repository: Path, name: str, instances: int = 1, config: str = "", histogram: str = "", versions: int = 1
 ) -> None:
     """Write the model; `histogram` is JSON {name, buckets} of a histogram in whole milliseconds to keep."""
     folder = repository / name

@@ -213,9 +213,7 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Prometheus(Access(prometheus)) as client,
         web_fleet.served(
             Sources(
-                PrometheusReader(client, 600),
-                ObjectiveFiles(ROOT / "slo" / "objectives"),
-                bridge_data=folder,
+                PrometheusReader(client, 600), ObjectiveFiles(ROOT / "slo" / "objectives"), bridge_data=folder
             )
         ) as url,
     ):

@@ -97,10 +97,7 @@ def test_the_charts_of_the_first_day_are_true(tmp_path: Path) -> None:
         ),
     ]
     row = GroupStatus("errors", "errors", {"model": "m"})
-    with (
-        history.serve(history.openmetrics(series), tmp_path) as url,
-        Prometheus(Access(url)) as client,
-    ):
+    with history.serve(history.openmetrics(series), tmp_path) as url, Prometheus(Access(url)) as client:
         sources = Sources(PrometheusReader(client, 60.0))
         axis = ChartAxis.until(END, 900)
         fires, ticket = past_states(sources, row, axis).value.alerts()

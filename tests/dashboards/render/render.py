@@ -118,9 +118,7 @@ PICTURES = (
         ),
     ),
     Picture(
-        "dashboard-on-call",
-        links.ON_CALL,
-        texts=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed")),
+        "dashboard-on-call", links.ON_CALL, texts=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed"))
     ),
 )
 

@@ -120,9 +120,7 @@ def fired_in_promtool(
 
 
 def fired_in_replay(
-    objective: Objective,
-    histories: Mapping[str, Sequence[int]],
-    errors: Mapping[str, Matrix] | None = None,
+    objective: Objective, histories: Mapping[str, Sequence[int]], errors: Mapping[str, Matrix] | None = None
 ) -> Firing:
     """When the replay fired; promtool has no inhibition, so the replay has none here."""
     failures = np.array(list(histories.values()), dtype=float)

@@ -146,8 +146,7 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     assert full_queues.rejected("unseen") > 0.3
     (tmp_path / "o.yaml").write_text(OBJECTIVES)
     eventually(
-        lambda: group_statuses(full_queues)["queue", "unseen"].sli,
-        lambda: str(group_statuses(full_queues)),
+        lambda: group_statuses(full_queues)["queue", "unseen"].sli, lambda: str(group_statuses(full_queues))
     )
     words = ["--prometheus", full_queues.url, "--objective", "queue", "--model", "unseen"]
 

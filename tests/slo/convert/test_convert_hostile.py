@@ -173,10 +173,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
 
-    for out, code, reason in (
-        ("folder", 2, "is a folder"),
-        ("file/out.yaml", 1, "cannot be written: "),
-    ):
+    for out, code, reason in (("folder", 2, "is a folder"), ("file/out.yaml", 1, "cannot be written: ")):
         words = ["convert", "--from", "openslo", str(tmp_path / "in.yaml"), "--out", str(tmp_path / out)]
         assert code == main([*words, "--force"])
         assert f"{tmp_path / out}: {reason}" in capsys.readouterr().err

@@ -42,13 +42,7 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
 
     (objective,) = converted(tmp_path).values()
     assert ("checkout-orders", 0.999, "30d") == (objective.name, objective.target, objective.window.nominal)
-    assert (
-        Custom(
-            error='orders_total{outcome="failed"}',
-            total="orders_total",
-        )
-        == objective.indicator
-    )
+    assert Custom(error='orders_total{outcome="failed"}', total="orders_total") == objective.indicator
     assert ((), {"service": "checkout"}, "Orders are taken.") == (
         objective.group_by,
         objective.labels,
@@ -111,10 +105,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
         (SLOTH.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
         (SLOTH.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
         (SLOTH.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target must be between"),
-        (
-            SLOTH.replace('failed"}[', 'failed"}}['),
-            "in.yaml:9: slos[0].sli.events.error_query: not PromQL",
-        ),
+        (SLOTH.replace('failed"}[', 'failed"}}['), "in.yaml:9: slos[0].sli.events.error_query: not PromQL"),
         (SLOTH.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
         (SLOTH.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
         ("a: &a [*a]\nversion: *a", "in.yaml:2: version: this should be a text, and is a list"),

@@ -98,13 +98,7 @@ def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, show
     """In JSON the error is a number of its own, so that programs compare the state's words."""
     group = {"model": "m", "version": "1"}
     row = GroupStatus(
-        "o",
-        "latency",
-        group,
-        burn_now=0.5,
-        budget_left=0.9,
-        sources=("decomposed",),
-        estimate_error=error,
+        "o", "latency", group, burn_now=0.5, budget_left=0.9, sources=("decomposed",), estimate_error=error
     )
 
     [plain] = json.loads(json.dumps(document([row], 0.0, Remarks())))["group_statuses"]

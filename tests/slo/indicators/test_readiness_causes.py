@@ -25,11 +25,7 @@ def test_the_causes_of_a_model_are_shares_of_one_whole(tmp_path: Path) -> None:
         points = [(start + 60 * minute, float(first <= minute < last)) for minute in range(61)]
         return state.MODEL_STATE.name, labels, points
 
-    series = [
-        shown("", "not_loaded", 0, 61),
-        shown("1", "unavailable", 0, 45),
-        shown("1", "unknown", 45, 61),
-    ]
+    series = [shown("", "not_loaded", 0, 61), shown("1", "unavailable", 0, 45), shown("1", "unknown", 45, 61)]
     [shares] = [expr for _, expr in Readiness.causes(Matchers(), "1h", ())]
     with history.serve(history.openmetrics(series), tmp_path) as url, Prometheus(Access(url)) as prometheus:
         found = prometheus.instant(shares, history.END)

@@ -39,10 +39,7 @@ def _shares(directory: Path, steps: Mapping[tuple[str, str], list[str]], load: L
             points = history.counter(START, history.END, 60, per_second)
             series.append((metric.name, {"instance": instance, "model": model, "version": "1"}, points))
     [by_step] = [expr for cause, expr in Latency.causes(Matchers(), "1h", ()) if not cause]
-    with (
-        history.serve(history.openmetrics(series), directory) as url,
-        Prometheus(Access(url)) as prometheus,
-    ):
+    with history.serve(history.openmetrics(series), directory) as url, Prometheus(Access(url)) as prometheus:
         return {
             sample.labels[names.CAUSE]: sample.value for sample in prometheus.instant(by_step, history.END)
         }

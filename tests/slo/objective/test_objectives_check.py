@@ -122,10 +122,7 @@ def mistakes(**changes: object) -> list[str]:
             {"indicator": {"kind": "custom", "error": "a", "total": "sum(b)"}},
             "total is not a counter, but sum() of",
         ),
-        (
-            {"indicator": {"kind": "custom", "error": "a)", "total": "b"}},
-            "error is not PromQL",
-        ),
+        ({"indicator": {"kind": "custom", "error": "a)", "total": "b"}}, "error is not PromQL"),
         (
             {"indicator": {"kind": "latency", "threshold": "1s", "treshold": "2s"}},
             "indicator.treshold: unknown field (fix: did you mean 'threshold'?)",

@@ -87,14 +87,10 @@ MADE = (
     MadeObjective("short", "ads", (MadeGroup("good", 0.0, 10),), recorded=((unix("2025-09-12"), LAST + 1),)),
     MadeObjective("ended", "ads", (MadeGroup("good", 0.0, 11),), recorded=((FIRST, unix("2025-09-28") + 1),)),
     MadeObjective(
-        "silent",
-        "",
-        (MadeGroup("good", 0.0005, 12, more=[(names.ALERTS, UNKNOWN_FIRES, SILENT, 1.0)]),),
+        "silent", "", (MadeGroup("good", 0.0005, 12, more=[(names.ALERTS, UNKNOWN_FIRES, SILENT, 1.0)]),)
     ),
     MadeObjective(
-        "changed",
-        "batch",
-        (MadeGroup("good", 0.005, 18, target=0.99, changed=(unix("2025-09-20"), 0.999)),),
+        "changed", "batch", (MadeGroup("good", 0.005, 18, target=0.99, changed=(unix("2025-09-20"), 0.999)),)
     ),
     MadeObjective(
         "guessed",
@@ -311,10 +307,9 @@ def test_excluded_and_unknown_time_is_named(objectives: Mapping[str, Any]) -> No
 @pytest.mark.real
 def test_an_estimate_is_marked_and_judged_with_its_error(objectives: Mapping[str, Any]) -> None:
     """Within its error of the target the result is unknown; further away it is decided, and marked."""
-    assert {
-        "near": "unknown (estimated, +-0.1 points)",
-        "far": "met (estimated, +-0.02 points)",
-    } == results(objectives["guessed"])
+    assert {"near": "unknown (estimated, +-0.1 points)", "far": "met (estimated, +-0.02 points)"} == results(
+        objectives["guessed"]
+    )
     assert "unknown (estimated)" == objectives["guessed"]["result"]
     assert (
         "within the error of the estimate (+-0.1 points)" == groups(objectives["guessed"])["near"]["reason"]

@@ -64,10 +64,7 @@ def _page(requests: float) -> str:
             f'{state.DISTRIBUTION_SOURCE}{{{who},signal="{signal}",source="histogram"}} 1',
             f"{sums}{{{who}}} {whole * 20_000}",
         ]
-    lines += [
-        f"# TYPE {llm.GENERATION_TOKENS} counter",
-        f"{llm.GENERATION_TOKENS}{{{WHO}}} {whole}",
-    ]
+    lines += [f"# TYPE {llm.GENERATION_TOKENS} counter", f"{llm.GENERATION_TOKENS}{{{WHO}}} {whole}"]
     for tokens in (llm.FIRST_TOKEN, llm.INTER_TOKEN):
         lines += [
             f"# TYPE {tokens} histogram",

@@ -107,11 +107,7 @@ def test_custom_queries_count_only_chosen_models(tmp_path: Path) -> None:
         "group_by": ["model"],
         "models": {"regex": "a.b|.c|d"},
         "overrides": [{"models": ["a.b"], "target": 0.9}, {"models": {"regex": "a.*"}, "target": 0.95}],
-        "indicator": {
-            "kind": "custom",
-            "error": "failures_total",
-            "total": "requests_total",
-        },
+        "indicator": {"kind": "custom", "error": "failures_total", "total": "requests_total"},
     }
 
     targets = recorded(names.OBJECTIVE_RATIO, shown, tmp_path, **objective)
@@ -127,11 +123,7 @@ def test_parts_of_a_custom_objective_have_no_rule_twice() -> None:
             "target": 0.99,
             "group_by": ["model"],
             "models": "a$1",
-            "indicator": {
-                "kind": "custom",
-                "error": "bad_total",
-                "total": "all_total",
-            },
+            "indicator": {"kind": "custom", "error": "bad_total", "total": "all_total"},
         }
     )
     [text] = [artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-o.yml"]

@@ -205,8 +205,7 @@ def rollout(tmp_path_factory: pytest.TempPathFactory) -> Rollout:
         exporters[2].wait(lambda page: page.value(state.MODEL_READY, model=GOOD, version="2"))
         # A ticket about one of three servers comes after 12 to 24 minutes.
         eventually(
-            lambda: pager.has("TritonReadinessBudgetBurn", model=LAME),
-            "no ticket about the broken server",
+            lambda: pager.has("TritonReadinessBudgetBurn", model=LAME), "no ticket about the broken server"
         )
         asked = f'min({triton.REQUEST_SUCCESS}{{model="{GOOD}", version="2"}}) > 5'
         eventually(lambda: _asked(pager.url, asked), "the restarted server does not serve")

@@ -486,10 +486,7 @@ def test_a_burning_objective_says_that_its_model_is_ready_again(tmp_path: Path) 
             ),
         )
     ]
-    with (
-        history.serve(history.openmetrics(series), tmp_path) as url,
-        Prometheus(Access(url)) as client,
-    ):
+    with history.serve(history.openmetrics(series), tmp_path) as url, Prometheus(Access(url)) as client:
         told = {row.model: state(row) for row in read_status(client, END)}
 
     assert {"back": "burning, ready again", "half": "burning", "unloaded": "burning"} == told

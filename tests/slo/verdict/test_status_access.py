@@ -200,10 +200,7 @@ def test_many_warnings_are_read_too() -> None:
     """Of a Thanos without most of its stores: they are longer than the end of an answer."""
     many = [f"no store {number} {'x' * 200}" for number in range(200)]
 
-    with (
-        answering({**EMPTY, "warnings": many}) as url,
-        Prometheus(Access(url)) as client,
-    ):
+    with answering({**EMPTY, "warnings": many}) as url, Prometheus(Access(url)) as client:
         assert () == client.instant("up")
         assert 200 == len(client.warnings)
 
@@ -213,10 +210,7 @@ def test_infos_are_not_warnings_and_none_is_about_the_names_of_triton() -> None:
     name = "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "
     infos = [f'{name}"nv_inference_request_success" (3:24)', "PromQL info: ignored histograms"]
 
-    with (
-        answering({**EMPTY, "infos": infos}) as url,
-        Prometheus(Access(url)) as client,
-    ):
+    with answering({**EMPTY, "infos": infos}) as url, Prometheus(Access(url)) as client:
         with client.collecting() as remarks:
             assert () == client.instant("up")
         assert ([], ["PromQL info: ignored histograms"]) == (remarks.warnings, remarks.infos)
@@ -227,11 +221,7 @@ def test_what_a_part_of_a_question_collects_belongs_to_the_whole() -> None:
     """A report collects the warnings of its queries, and so does the page that shows it."""
     partial = {**EMPTY, "warnings": ["no store"]}
 
-    with (
-        answering(partial) as url,
-        Prometheus(Access(url)) as client,
-        client.collecting() as outer,
-    ):
+    with answering(partial) as url, Prometheus(Access(url)) as client, client.collecting() as outer:
         with client.collecting() as inner:
             assert () == client.instant("up")
         assert ["no store"] == outer.warnings == inner.warnings
