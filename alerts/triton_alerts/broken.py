@@ -67,8 +67,7 @@ _DOWN_SERVERS = {
 }
 _EVERYTHING = {
     **_DOWN_SERVERS,
-    # A single scrape may fail.
-    "unknown": f"{_SILENT} unless max by ({_SERVER}) (max_over_time({EXPORTER_UP}[1m])) == 1",
+    "unknown": _SILENT,
     "unknown since": SILENT_SINCE,
     "not ready": f'{_NOT_READY} or label_replace({UNLOADED_IN_USE}, "state", "unloaded", "", "")',
     "not ready since": f"min by ({_SERVER}, model) ({state.MODEL_NOT_READY_SINCE})"

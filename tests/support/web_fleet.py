@@ -77,7 +77,7 @@ def fleet(models: int, end: float) -> Iterator[Series]:
 def broken(end: float) -> Iterator[Series]:
     """Two servers, one of which has died; a model that the other fails to load for days, and one that only the dead one had.
 
-    The exporter of a third does not answer.
+    The exporter of a third did not answer the last scrape.
     """
     alive, dead, silent = (
         {"job": "triton-exporter", "instance": f"triton-{number}:8000"} for number in (0, 1, 2)
@@ -89,7 +89,7 @@ def broken(end: float) -> Iterator[Series]:
     for server in (alive, dead):
         yield now(state.SERVER_LIVE, int(server is alive), server)
         yield now(stack.UP, 1, server)
-    yield now(stack.UP, 0, silent)
+    yield str(stack.UP), silent, [(end - 75, 1), (end - 60, 1), (end - 45, 0)]
     for server, model, ready in (
         (alive, "ranker", 1),
         (dead, "ranker", 0),

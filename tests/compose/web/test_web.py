@@ -112,7 +112,7 @@ def test_the_overview_and_status_agree(
     assert expected == requests.get(f"{site}/api/status?at={end}", timeout=60).json()
     assert [
         "triton-1:8000 does not answer since HH:MM UTC: nothing serves embedder now; ranker: still served by 1 of 2 servers",
-        "Nothing is known about triton-2:8000: its exporter does not answer",
+        "Nothing is known about triton-2:8000 since HH:MM UTC: its exporter does not answer",
         "broken failed to load on triton-0:8000 since DAY HH:MM UTC: nothing serves it now; reason: missing file",
     ] == list(map(web_fleet.without_times, expected["broken"]))
     assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end)])
