@@ -22,17 +22,6 @@ def rules(format: str) -> dict[str, dict[str, object]]:
     return {artifact.name: yaml.safe_load(artifact.text) for artifact in made if artifact.part == "rules"}
 
 
-def test_a_prometheus_rule_equals_the_rule_file() -> None:
-    """Same groups, wrapped as the operator's resource; names are valid in Kubernetes."""
-    plain, wrapped = rules("prometheus"), rules("operator")
-
-    assert plain.keys() == wrapped.keys()
-    for name, resource in wrapped.items():
-        assert ("monitoring.coreos.com/v1", "PrometheusRule") == (resource["apiVersion"], resource["kind"])
-        assert name.removesuffix(".yml") == resource["metadata"]["name"]  # type: ignore[index]
-        assert plain[name] == resource["spec"]
-
-
 def test_resources_of_the_operator_apply_alerts_yaml(tmp_path: Path) -> None:
     """`generate --format operator --alerts`: the resource contains the tuned rules of the plain file, no others."""
     (tmp_path / "alerts.yaml").write_text(

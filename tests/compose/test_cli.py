@@ -74,22 +74,6 @@ def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture
     assert all(f" {verb} " in text for verb in VERBS)
 
 
-def test_the_address_of_prometheus_can_be_a_variable(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So that no verb needs the option each time; an option wins."""
-    assert 2 == main(["status"])
-    assert (
-        "--prometheus: is missing (fix: give --prometheus URL, or write it into tritonwatch.yaml"
-        in capsys.readouterr().err
-    )
-    monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "ftp://from-the-variable")
-    assert 2 == main(["status"])
-    assert "ftp://from-the-variable" in capsys.readouterr().err
-    assert 2 == main(["status", "--prometheus", "ftp://from-the-option"])
-    assert "ftp://from-the-option" in capsys.readouterr().err
-
-
 def test_a_history_file_takes_precedence_over_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +84,12 @@ def test_a_history_file_takes_precedence_over_the_variable(
 
 
 def test_missing_options_are_shown_in_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """`generate --check` alone cannot know which objectives and which files to compare."""
+    """`generate --check` alone cannot know which objectives and which files to compare, nor `status` what to ask."""
+    assert 2 == main(["status"])
+    message = capsys.readouterr().err
+    assert (
+        "--prometheus: is missing (fix: give --prometheus URL, or write it into tritonwatch.yaml" in message
+    )
     assert 2 == main(["generate", "--check"])
     message = capsys.readouterr().err
     assert (

@@ -174,12 +174,14 @@ def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
     "words", [parser for parser in PARSERS if "--prometheus" in PARSERS[parser]._option_string_actions]
 )
 def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The help names the variable, and a verb asks the server that it names, over http where no scheme is given."""
+    """The help names the variable; a verb asks the server that it names, over http without a scheme; an option wins."""
     monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "127.0.0.1:1")
 
     assert "TRITONWATCH_PROMETHEUS" in str(PARSERS[words]._option_string_actions["--prometheus"].help)
     if words in ASKING:
-        assert "http://127.0.0.1:1" in printed(*words.split(), *given(words))[1]
+        asked = [*words.split(), *given(words)]
+        assert "http://127.0.0.1:1" in printed(*asked)[1]
+        assert "http://127.0.0.1:2" in printed(*asked, "--prometheus", "127.0.0.1:2")[1]
 
 
 @pytest.mark.parametrize(

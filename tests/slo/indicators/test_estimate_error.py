@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from triton_slo.estimate import settled_by
 from triton_slo.generate import artifacts
 from triton_slo.group_status import GroupStatus
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Remarks
-from tritonwatch.status_table import document
 
 SCRAPES = 8 * 60
 """Of 15 s: two hours."""
@@ -81,29 +78,6 @@ def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_pat
     errors = {labels["model"]: round(value, 4) for labels, value in samples}
     assert {"stated": 0.02, "bounded": 0.1, "means": 0.3, "mixed": 0.2, "late": 0.0} == errors
     assert {"o"} == {labels[names.SLO] for labels, _ in samples}
-
-
-@pytest.mark.parametrize(
-    ("error", "shown"),
-    [
-        (None, "ok (estimated)"),
-        (0.0123, "ok (estimated, +-1.2 points)"),
-        (0.00034, "ok (estimated, +-0.034 points)"),
-        (0.000001, "ok (estimated, +-<0.01 points)"),
-        (0.0, "ok (estimated, +-0 points)"),
-        (0.335, "ok (estimated, +-33.5 points)"),
-    ],
-)
-def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, shown: str) -> None:
-    """In JSON the error is a number of its own, so that programs compare the state's words."""
-    group = {"model": "m", "version": "1"}
-    row = GroupStatus(
-        "o", "latency", group, burn_now=0.5, budget_left=0.9, sources=("decomposed",), estimate_error=error
-    )
-
-    [plain] = json.loads(json.dumps(document([row], 0.0, Remarks())))["group_statuses"]
-    assert shown == row.shown_state
-    assert ("ok (estimated)", error) == (plain["state"], plain["estimate_error"])
 
 
 def test_one_request_to_trace_is_no_plural() -> None:

@@ -30,47 +30,33 @@ TIMED_OUT = {series(triton.REQUEST_FAILURE, reason="REJECTED"): f"0+20x{SCRAPES}
 FULL = {series(state.QUEUE_FULL_ESTIMATE): f"0+20x{SCRAPES}"}
 
 
+def errors(*reasons: str) -> dict[str, object]:
+    return {"kind": "errors", "reasons": list(reasons)}
+
+
 @pytest.mark.parametrize(
-    ("rejected", "share"),
+    ("indicator", "rejected", "share"),
     [
-        pytest.param({}, 0, id="none"),
-        pytest.param(TIMED_OUT, 20 / 80, id="timed out in the queue"),
-        pytest.param(FULL, 20 / 80, id="found the queue full"),
-        pytest.param(TIMED_OUT | FULL, 40 / 100, id="both"),
+        pytest.param(QUEUE, {}, 0, id="none"),
+        pytest.param(QUEUE, TIMED_OUT, 20 / 80, id="timed out in the queue"),
+        pytest.param(QUEUE, FULL, 20 / 80, id="found the queue full"),
+        pytest.param(QUEUE, TIMED_OUT | FULL, 40 / 100, id="both"),
+        pytest.param(
+            errors("REJECTED", "BACKEND", "OTHER"), TIMED_OUT | FULL, 20 / 80, id="errors, not asked"
+        ),
+        pytest.param(errors("REJECTED", "QUEUE_FULL"), TIMED_OUT | FULL, 40 / 100, id="errors, asked"),
+        pytest.param(errors("QUEUE_FULL"), TIMED_OUT | FULL, 20 / 80, id="errors, alone"),
+        # The failure counter of the model is not there yet.
+        pytest.param(errors("BACKEND", "QUEUE_FULL"), FULL, 20 / 80, id="errors, beside no failure"),
     ],
 )
-def test_rejections_of_the_queue_burn_its_budget(
-    rejected: dict[str, str], share: float, tmp_path: Path
+def test_rejections_burn_the_budget_of_the_queue_and_of_errors_that_ask(
+    indicator: dict[str, object], rejected: dict[str, str], share: float, tmp_path: Path
 ) -> None:
     """Timeouts are counted by Triton, full queues are seen by traces: each fails, and each is a request."""
-    answer = recorded(QUEUE, names.sli_error("5m"), HISTOGRAM | rejected, tmp_path)
+    answer = recorded(indicator, names.sli_error("5m"), HISTOGRAM | MEANS | rejected, tmp_path)
 
     assert [pytest.approx(share, abs=1e-9)] == [value for _, value in answer]
-
-
-@pytest.mark.parametrize(
-    ("reasons", "share"),
-    [
-        pytest.param(["REJECTED", "BACKEND", "OTHER"], 20 / 80, id="not asked"),
-        pytest.param(["REJECTED", "QUEUE_FULL"], 40 / 100, id="asked"),
-        pytest.param(["QUEUE_FULL"], 20 / 80, id="alone"),
-    ],
-)
-def test_errors_count_a_full_queue_if_asked(reasons: list[str], share: float, tmp_path: Path) -> None:
-    """`QUEUE_FULL` among the reasons adds the requests that traces show."""
-    series = dict.fromkeys(MEANS, GOOD) | TIMED_OUT | FULL
-    answer = recorded({"kind": "errors", "reasons": reasons}, names.sli_error("5m"), series, tmp_path)
-
-    assert [pytest.approx(share, abs=1e-9)] == [value for _, value in answer]
-
-
-def test_errors_of_a_full_queue_alone_are_seen_beside_no_failure(tmp_path: Path) -> None:
-    """A model whose failure counter is not there yet has rejections all the same."""
-    series = dict.fromkeys(MEANS, GOOD) | FULL
-    indicator = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
-    answer = recorded(indicator, names.sli_error("5m"), series, tmp_path)
-
-    assert [pytest.approx(20 / 80, abs=1e-9)] == [value for _, value in answer]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +92,7 @@ def test_the_cause_split_has_the_rejections(
 
 
 ERRORS: dict[str, object] = {"kind": "errors"}
-ERRORS_AND_FULL: dict[str, object] = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
+ERRORS_AND_FULL = errors("BACKEND", "QUEUE_FULL")
 ONNX = {series(models.INFO, backend="onnxruntime", platform="onnxruntime_onnx"): f"1+0x{SCRAPES}"}
 LIMITED = {series(models.QUEUE_SIZE_LIMIT, priority="2"): f"8+0x{SCRAPES}"}
 CACHED = {series(models.RESPONSE_CACHE): f"1+0x{SCRAPES}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,22 +86,6 @@ def test_committed_files_are_what_the_objectives_give() -> None:
     ]
 
     assert [] == stale, "run `make generate`"
-
-
-def test_an_operator_resource_has_the_same_rules() -> None:
-    """The format changes the wrapping, never a rule."""
-    plain = {
-        artifact.name: artifact.text
-        for artifact in artifacts(shipped(), Options())
-        if artifact.part == "rules"
-    }
-    wrapped = artifacts(shipped(), replace(Options(), format="operator"))
-
-    assert {"rules"} == {artifact.part for artifact in wrapped}
-    for artifact in wrapped:
-        resource = yaml.safe_load(artifact.text)
-        assert "PrometheusRule" == resource["kind"]
-        assert yaml.safe_load(plain[artifact.name])["groups"] == resource["spec"]["groups"]
 
 
 def test_every_alert_has_the_texts_that_on_call_needs() -> None:

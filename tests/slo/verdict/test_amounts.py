@@ -2,58 +2,62 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from triton_exporter.common.moments import hour_text, local_text, rfc3339, utc_text
-from triton_slo.amounts import budget_left, burn_rate, digits, percent
+from triton_slo.amounts import budget_left, burn_rate, digits, percent, ratio
+from tritonwatch.status_table import duration, rate
+
+SPENT = (
+    *((1.0, "100.0%"), (0.6131, "61.3%"), (0.0, "0.0%"), (-0.0004, "0.0%"), (-0.12, "1.12x spent")),
+    *((-9.99, "11x spent"), (-793.37, "794x spent"), (-998.6, "1000x spent")),
+)
+BURNED = ((0.0, "0x"), (0.564, "0.564x"), (14.4, "14.4x"), (99.96, "100x"), (1000.4, "1000x"))
+SHARES = (
+    (0.0, "0 %"),
+    (0.001, "0.1 %"),
+    (0.0346, "3.5 %"),
+    (0.994, "99 %"),
+    (0.997, "100 %"),
+    (1.0, "100 %"),
+)
+MOMENTS = (
+    (0.0, ("1970-01-01 00:00:00 UTC", "1970-01-01 01:00", "1970-01-01T00:00:00Z")),
+    (1790805599.9, ("2026-09-30 21:59:59 UTC", "2026-09-30 23:59", "2026-09-30T21:59:59Z")),
+)
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("expected", "actual"),
     [
-        (1.0, "100.0%"),
-        (0.6131, "61.3%"),
-        (0.0, "0.0%"),
-        (-0.0004, "0.0%"),
-        (-0.12, "1.12x spent"),
-        (-9.99, "11x spent"),
-        (-793.37, "794x spent"),
-        (-998.6, "1000x spent"),
+        *((words, budget_left(share)) for share, words in SPENT),
+        *((words, burn_rate(times)) for times, words in BURNED),
+        *((words, percent(share)) for share, words in SHARES),
+        ("1234", digits(1234.4, 3)),
+        ("1.23", digits(1.2344, 3)),
+        *((texts, (utc_text(at), local_text(at, "Europe/Berlin"), rfc3339(at))) for at, texts in MOMENTS),
+        ("21:59 UTC", hour_text(1790805599, 1790805599 + 60)),
+        ("2026-09-30 21:59 UTC", hour_text(1790805599, 1790805599 + 43_200)),
+        ("99.00%", ratio(0.99)),
+        ("99.95%", ratio(0.9995)),
+        ("99.9991%", ratio(0.999991)),
+        ("99.99999990%", ratio(0.999999999)),
+        ("100.00%", ratio(1.0)),
+        ("42.10%", ratio(0.421)),
+        ("unknown", ratio(None)),
+        ("14.4x", rate(14.4)),
+        ("1000x", rate(1000.0)),
+        ("-", rate(None)),
+        ("2d 3h", duration(2 * 86400 + 3 * 3600 + 59)),
+        ("1h", duration(3600)),
+        ("5m 1s", duration(301)),
+        ("0s", duration(0)),
+        ("not burning", duration(math.inf)),
+        ("-", duration(None)),
     ],
 )
-def test_a_budget_is_what_is_left_or_how_often_it_is_spent(share: float, words: str) -> None:
-    """A model that fails all the time at a thousand times the allowed rate has spent a thousand budgets."""
-    assert words == budget_left(share)
-
-
-@pytest.mark.parametrize(
-    ("times", "words"), [(0.0, "0x"), (0.564, "0.564x"), (14.4, "14.4x"), (99.96, "100x"), (1000.4, "1000x")]
-)
-def test_a_burn_rate_is_times_the_allowed_rate(times: float, words: str) -> None:
-    """Never in powers of ten."""
-    assert words == burn_rate(times)
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [(0.0, "0 %"), (0.001, "0.1 %"), (0.0346, "3.5 %"), (0.994, "99 %"), (0.997, "100 %"), (1.0, "100 %")],
-)
-def test_a_share_is_in_two_digits(share: float, words: str) -> None:
-    """99.7 % was written as 1e+02 %."""
-    assert words == percent(share)
-    assert ["1234", "1.23"] == [digits(1234.4, 3), digits(1.2344, 3)]
-
-
-@pytest.mark.parametrize(
-    ("moment", "texts"),
-    [
-        (0.0, ("1970-01-01 00:00:00 UTC", "1970-01-01 01:00", "1970-01-01T00:00:00Z")),
-        (1790805599.9, ("2026-09-30 21:59:59 UTC", "2026-09-30 23:59", "2026-09-30T21:59:59Z")),
-    ],
-)
-def test_a_moment_is_in_utc_or_in_a_zone_that_is_named(moment: float, texts: tuple[str, str, str]) -> None:
-    """For people, on the clocks of a report's zone, and for programs."""
-    assert texts == (utc_text(moment), local_text(moment, "Europe/Berlin"), rfc3339(moment))
-    assert ["21:59 UTC", "2026-09-30 21:59 UTC"] == [
-        hour_text(1790805599, 1790805599 + ago) for ago in (60, 43_200)
-    ]
+def test_amounts_are_written_for_people(expected: object, actual: object) -> None:
+    """With the digits that matter: 99.99 % is never 100 %, and a budget of a thousand times what is allowed is spent."""
+    assert expected == actual
