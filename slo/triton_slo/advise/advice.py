@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from triton_exporter.common.duration import measured_text, time_text
-from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, highest, overloads, present, waits_less
+from triton_slo.advise.fit import Fit, Overload, UnfitError, fit, highest, overloads, waits_less
 from triton_slo.advise.measured import NEAR, Configuration, Measured, Promise, Step, total
 from triton_slo.advise.simulate import Service, Setting, simulate
 from triton_slo.amounts import digits, ratio
@@ -121,7 +121,7 @@ def advise(
             if now is None:
                 why = "the exporter has no configuration of it: the model is not ready, or only metrics are read"
                 raise UnfitError("no_configuration", why)
-            fitted = present(fit(steps, now, promise, over, measured.fewer), steps)
+            fitted = fit(steps, now, promise, over, measured.fewer)
             play = Play(fitted, promise, now)
             breaks = play.breaks(now)
             _refuse_contradiction(play, breaks, over, steps)

@@ -161,7 +161,7 @@ def fit(
     configuration: Configuration,
     promise: Promise,
     over: Sequence[Overload],
-    fewer: Step | None = None,
+    fewer: Step,
 ) -> Fit:
     """Return what the counters say of a model. Raises UnfitError where they do not allow advice, `fewer` among them.
 
@@ -188,7 +188,7 @@ def fit(
     kept = _without_disturbances(active, _services(active, rows)[0])
     _require_executions(kept, promise.target)
     services = _services(kept, rows)
-    if fewer and fewer.executions >= ENOUGH:
+    if fewer.executions >= ENOUGH:
         # However much longer a larger batch takes: those batches, as they would take now.
         took = min(_expected(fewer, each) for each in services)
         if took > SLOWER * fewer.busy_seconds:
@@ -218,7 +218,7 @@ def fit(
         index, most = _dispersion(calm)
         burst, played = _match(setting, waited, services, index, most, promise.threshold, refuse=not over)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
-    return Fit(
+    fitted = Fit(
         *services,
         rows=rows,
         peak=max(
@@ -235,6 +235,7 @@ def fit(
         left_out=1 - len(kept) / len(active),
         batch=max(step.requests / step.executions for step in kept),
     )
+    return present(fitted, steps)
 
 
 def _require_executions(steps: Sequence[Step], target: float) -> None:
@@ -453,9 +454,9 @@ def _match(
 ) -> tuple[float, Played]:
     """Return the burst with which requests wait, and fill batches, as was measured; and what comes with it.
 
-    With `refuse`, raises UnfitError where neither arrivals that the counts allow nor another variation explain the wait.
+    Raises UnfitError where arrivals that the counts allow do not explain how long they wait; with `refuse`, also how short.
     """
-    service, slow, fast = services
+    service, _, fast = services
     alone = play(setting, steps, service, 1.0)
     wait = alone.wait
     if refuse and waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:
@@ -469,31 +470,27 @@ def _match(
     def is_longer(played: Played, share: float) -> bool:
         return wait - played.modelled_wait > share * threshold
 
+    def is_bursty(played: Played, least: float) -> bool:
+        # Where the batcher delays them, bursts hardly wait longer: they fill the batches.
+        return (played.z_batch if setting.delay else played.z) > least
+
     # Where waits differ from time to time, no z is large. A hundredth of the threshold Triton itself may take.
     far = wait > 2 * alone.modelled_wait and is_longer(alone, 0.1)
-    waits_longer = far or (alone.z > LARGE_Z and is_longer(alone, 0.01))
-    if not (waits_longer or alone.z_batch > LARGE_Z):
-        return 1.0, alone
-
-    def too_few(burst: float) -> bool:
-        # Where a delay is most of the wait, bursts only fill the batches.
-        played = play(setting, steps, service, burst)
-        return (played.z if waits_longer else played.z_batch) > 0
-
-    # From small ones on: bursts that fill a batch do not wait for its delay.
-    burst = highest(too_few, 1.0, most, precision=0.05)
-    played = play(setting, steps, service, burst)
-    # Are the counts likelier with these bursts than without?
-    if index * (1 - 1 / burst) <= math.log(burst):
-        burst, played = 1.0, alone
-    far = far and (wait > 1.5 * played.modelled_wait or played.usual < 0.3)
-    if not (far or (refuse and played.z > LARGE_Z and is_longer(played, 0.1))):
+    burst, played = 1.0, alone
+    if far or (is_bursty(alone, LARGE_Z) and (setting.delay or is_longer(alone, 0.01))):
+        # From small ones on: bursts that fill a batch do not wait for its delay.
+        found = highest(
+            lambda burst: is_bursty(play(setting, steps, service, burst), 0), 1.0, most, precision=0.05
+        )
+        # Are the counts likelier with these bursts than without?
+        if index * (1 - 1 / found) > math.log(found):
+            burst, played = found, play(setting, steps, service, found)
+    rarely = far and played.usual < 0.3
+    longer = is_longer(played, 0.1) and wait > 1.5 * played.modelled_wait and (far or played.z > LARGE_Z)
+    if not (rarely or longer):
         return burst, played
-    longest = played if far else play(setting, steps, slow, burst)
-    if not far and longest.z <= LARGE_Z:
-        return burst, played
-    less = f"not {measured_text(longest.modelled_wait)} or less as expected (z {longest.z:.1f})"
-    if played.usual < 0.3:
+    less = f"not {measured_text(played.modelled_wait)} or less as expected (z {played.z:.1f})"
+    if rarely:
         less = "nearly all of it in a small part of the time"
     why = "and do not come in such bursts: something else delays them, or their rate changes by turns"
     if setting.limit:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -143,7 +144,7 @@ class Promise:
 class Measured:
     """What is known of one model version; without a configuration, its exporter does not export it.
 
-    `fewer` are the sums of what it did before with the fewest instances, all else being configured as now.
+    `fewer` are the sums of what it did before with fewer instances, all else being configured as now.
     """
 
     model: str
@@ -182,66 +183,69 @@ def read_models(
                 for at, value in values.items()
                 if value >= values.get(at - step, math.inf) or (name == "waiting" and at - step in values)
             }
-    configurations = _configurations(prometheus, start, end, step, own)
+    configured = _configurations(prometheus, start, end, step, own)
     found: dict[tuple[str, str], list[Step]] = defaultdict(list)
-    before: dict[tuple[str, str], list[Step]] = defaultdict(list)
     for (server, name, version), counters in sorted(grown.items()):
         if (model not in (None, name)) or "executions" not in counters:
             continue
         others = [key for key in grown if key[0] == server and key[1] != name]
-        _, since, fewest = configurations.get((name, version), _UNKNOWN)
         steps = found[name, version]  # also of a model that Prometheus has just begun to scrape
         for moment in counters["executions"]:
-            into = steps if moment - step >= since else before[name, version]
-            counts = into is steps or {moment - step, moment} <= fewest
-            if counts and all(moment in values for values in counters.values()):
+            if all(moment in values for values in counters.values()):
                 busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
                 sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
-                into.append(Step(server, moment, step, **sums, others_busy=busy))
-    promises = _promises(prometheus, objectives, found, start, end, step)
-    return tuple(
-        Measured(
-            *key, configurations.get(key, _UNKNOWN)[0], tuple(own), tuple(promises[key]), total(before[key])
-        )
-        for key, own in found.items()
+                steps.append(Step(server, moment, step, **sums, others_busy=busy))
+    read = [_as_configured_now(*key, steps, configured.get(key, {})) for key, steps in found.items()]
+    promises = _promises(prometheus, objectives, read, start, end, step)
+    return tuple(replace(each, promises=tuple(promises[each.model, each.version])) for each in read)
+
+
+def _as_configured_now(
+    model: str, version: str, steps: Sequence[Step], configured: Mapping[float, Configuration | None]
+) -> Measured:
+    """Return a model version, of whose steps only those count in which it was configured as at the last of these moments."""
+    now = configured[max(configured)] if configured else None
+    if now is None:
+        return Measured(model, version, None, tuple(steps))
+    since = max((at for at, one in configured.items() if one != now), default=0.0)
+    fewer = {
+        at
+        for at, one in configured.items()
+        if one and one.instances < now.instances and replace(one, instances=now.instances) == now
+    }
+    return Measured(
+        *(model, version, now),
+        tuple(each for each in steps if each.at - each.seconds >= since),
+        fewer=total(each for each in steps if {each.at - each.seconds, each.at} <= fewer),
     )
 
 
-_Facts = dict[tuple[tuple[str, str], ...], float]
+_Fact = tuple[tuple[tuple[str, str], ...], float]
 """Series of a configuration at one moment: labels, with the name, and value."""
-_UNKNOWN = None, 0.0, frozenset[float]()
 
 
 def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
-) -> dict[tuple[str, str], tuple[Configuration, float, frozenset[float]]]:
-    """Return the last configuration of each model version, the last moment at which it had another one, and those at which it
-    had the fewest instances, and fewer, where all else was as in the last."""
+) -> dict[tuple[str, str], dict[float, Configuration | None]]:
+    """Return the configuration of each model version at each moment; None where it is not known."""
     known = models.CONFIGURATION
     named = own.also(f'__name__=~"{regex_of([metric.name for metric in known])}"')
     labels = dict.fromkeys(("__name__", *(label for metric in known for label in metric.labels)))
-    seen: dict[tuple[str, str], dict[float, _Facts]] = defaultdict(lambda: defaultdict(dict))
+    seen: dict[tuple[str, str], dict[float, list[_Fact]]] = defaultdict(lambda: defaultdict(list))
     for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
-        facts = tuple(sorted(series.labels.items()))
+        key = series.labels.get("model", ""), series.labels.get("version", "")
         for at, value in zip(series.times, series.values, strict=True):
-            seen[series.labels.get("model", ""), series.labels.get("version", "")][at][facts] = value
-    found = {}
-    for key, moments in seen.items():
-        newest = moments[max(moments)]
-        if now := _configuration(newest):
-            other = {at: _configuration(facts) for at, facts in moments.items() if facts != newest}
-            alike = {
-                at: one for at, one in other.items() if one and replace(one, instances=now.instances) == now
-            }
-            least = min((one.instances for one in alike.values()), default=now.instances)
-            fewest = {at for at, one in alike.items() if one.instances == least < now.instances}
-            found[key] = now, max(other, default=0.0), frozenset(fewest)
-    return found
+            seen[key][at].append((tuple(series.labels.items()), value))
+    return {
+        key: {at: _configuration(tuple(facts)) for at, facts in moments.items()}
+        for key, moments in seen.items()
+    }
 
 
-def _configuration(facts: _Facts) -> Configuration | None:
+@lru_cache  # most moments are as the one before
+def _configuration(facts: tuple[_Fact, ...]) -> Configuration | None:
     by_name: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
-    for labels, value in facts.items():
+    for labels, value in facts:
         by_name[dict(labels)["__name__"]].append((defaultdict(str, labels), value))
 
     def value_of(metric: object) -> float:
@@ -283,11 +287,14 @@ def _configuration(facts: _Facts) -> Configuration | None:
 def _promises(
     prometheus: Prometheus,
     objectives: Iterable[Objective],
-    models: Mapping[tuple[str, str], Sequence[Step]],
+    models: Sequence[Measured],
     start: float,
     end: float,
     step: float,
 ) -> dict[tuple[str, str], list[Promise]]:
+    since = {
+        (each.model, each.version): min((one.at for one in each.steps), default=math.inf) for each in models
+    }
     promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
     for objective in objectives if models else ():
         indicator = objective.indicator
@@ -298,13 +305,11 @@ def _promises(
             plan = Plan(objective, Options(scrape_interval_seconds=step))
             history = fetch(prometheus, [plan], start, end, step, recorded=False)
             for (_, *key), bad, events in zip(history.keys, history.bad, history.total, strict=True):
-                steps = models.get((key[0], key[1]), ())
-                since = min((each.at for each in steps), default=math.inf)
-                counted = (history.times >= since) & (events > 0)
+                counted = (history.times >= since.get((key[0], key[1]), math.inf)) & (events > 0)
                 if counted.any():
                     share = 1 - float(np.sum(bad[counted]) / np.sum(events[counted]))
                     good[tuple(key)] = share, step * float(np.sum(counted))
-        for own in models:
+        for own in since:
             target, threshold = objective.resolve(*own) or (0.0, None)
             if threshold is not None:
                 promise = Promise(objective.name, indicator.kind, target, threshold, *good.get(own, ()))

@@ -32,7 +32,7 @@ class Made:
     seconds: Callable[[int, float], float]
     batch: int = 1
     before_queue: float = 0.0
-    """Seconds that each request waits although the instance is free."""
+    """Seconds that the first request of a batch waits although the instance is free."""
     instances: int = 1
 
     def steps(
@@ -44,7 +44,7 @@ class Made:
         i = 0
         while i < len(waiting):
             start = max(free[0], waiting[i] + self.before_queue)
-            taken = [at for at in waiting[i : i + self.batch] if at + self.before_queue <= start]
+            taken = [at for at in waiting[i : i + self.batch] if at <= start]
             count, took = len(taken), self.seconds(len(taken), start)
             heapreplace(free, start + took)
             of, queued = sums[int((start + took) // STEP)], sum(start - at for at in taken)

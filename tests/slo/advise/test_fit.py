@@ -17,7 +17,7 @@ from slo.advise.workload import plan
 from support.thorough import THOROUGH
 from triton_slo.advise import report
 from triton_slo.advise.advice import Advice, advise
-from triton_slo.advise.fit import Fit, fit, overloads, present
+from triton_slo.advise.fit import Fit, fit, overloads
 from triton_slo.advise.measured import Configuration, Measured, Promise, Step
 
 ALONE = Configuration(max_batch_size=8)
@@ -26,7 +26,7 @@ PROMISE = Promise("answers", "queue", 0.99, 0.1)
 
 
 def fitted(steps: Sequence[Step], configuration: Configuration = ALONE, promise: Promise = PROMISE) -> Fit:
-    return present(fit(steps, configuration, promise, overloads(steps, configuration)), steps)
+    return fit(steps, configuration, promise, overloads(steps, configuration), Step())
 
 
 def advised(
@@ -88,7 +88,8 @@ def test_bursts_are_fitted_to_the_wait() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 5 if THOROUGH else 3))
 def test_bursts_show_in_six_minutes(seed: int) -> None:
-    """Three at a time to four instances, which wait little; and two at a time to a batcher, which fill batches."""
+    """Three at a time to four instances, which wait little; two at a time to a batcher; and to one with a delay, which only
+    fill its batches."""
     threes = Made(varying(0.025), instances=4).steps(poisson(40, 360, burst=3, seed=seed))
     # The second of two comes when the first has been taken.
     times = [at + i % 2 * 0.001 for i, at in enumerate(poisson(30, 360, burst=2, seed=seed))]
@@ -96,6 +97,10 @@ def test_bursts_show_in_six_minutes(seed: int) -> None:
 
     assert 3 == pytest.approx(fitted(threes, replace(ALONE, instances=4)).burst, rel=0.15)
     assert 2 == pytest.approx(fitted(twos, BATCHING).burst, rel=0.15)
+    delayed = Made(varying(0.02, 0.002), batch=8, before_queue=0.05).steps(
+        poisson(20, 600, burst=3, seed=seed)
+    )
+    assert 3 == pytest.approx(fitted(delayed, replace(BATCHING, delay=0.05)).burst, rel=0.15)
 
 
 def test_slow_changes_of_the_traffic_are_neither_bursts_nor_a_delay() -> None:
