@@ -200,7 +200,7 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
             .over
             for model, labels in fired.items()
         }
-    assert re.fullmatch("ready again since [0-9:]{5} UTC", over["raises"] or "")
+    assert re.fullmatch("ready again at [0-9:]{5} UTC", over["raises"] or "")
     assert "" == over["hot"]
     for model in ("raises", "hot"):
         stage.watch.wait_gone("TritonModelLoadFailed", model=model)

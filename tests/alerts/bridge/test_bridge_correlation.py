@@ -490,6 +490,31 @@ def test_the_next_lead_has_its_title_when_the_first_is_over(bridge: Bridge) -> N
     assert not any("about TritonErrorsBudgetBurn" in text for text in root.shown_over_time)
 
 
+@pytest.mark.parametrize("fires_anew", [False, True])
+def test_the_next_fault_of_an_alert_has_no_cause_of_the_one_before(bridge: Bridge, fires_anew: bool) -> None:
+    """A model that was unloaded was said to lack a file, and on-call to put it in place."""
+    reasons = {"broken v1": "No such file or directory: '/models/vocab.json'"}
+    failed = SourceFacts(reasons=reasons, cause="missing_file", faults=fails(DOWN), facts=(("Causes", "x"),))
+    known = [SourceFacts(faults=fails(DOWN)), SourceFacts(faults=over(DOWN)), failed]
+    enrich = Enricher(bridge.store, {"servers": lambda _: known.pop()})
+    bridge.fire(DOWN)
+    shown: list[str] = []
+    while known:
+        enrich(bridge.clock())
+        bridge.send()
+        bridge.clock.now += 61
+        shown.append(str(bridge.workspace.roots()[0].blocks))
+        if fires_anew and len(shown) == 2:
+            bridge.fire(ERRORS, group="errors")
+            bridge.fire(ended=(DOWN,))
+            bridge.clock.now += 61
+            bridge.fire(DOWN)
+    enrich.close()
+
+    assert [True, True, False] == ["vocab.json" in text for text in shown]
+    assert "*Causes*" not in shown[-1]
+
+
 def test_what_was_just_over_leads_before_what_was_over_long_ago() -> None:
     """A model was not ready for a minute, and ten minutes later 61 requests failed: the title lost the failures."""
     ended = {**over(BURN), **over(ERRORS)}

@@ -24,6 +24,7 @@ from triton_alerts.bridge.incidents.incident import (
     FACTS_WHILE_OPEN,
     GPU,
     OBJECTIVE,
+    SPLIT,
     WIDE_FACTS,
     Event,
     Fault,
@@ -586,6 +587,7 @@ def _shown_facts(incident: Incident) -> dict[str, str]:
         (GPU, BUDGET_LEFT) if incident.is_watched else () if incident.open else FACTS_WHILE_OPEN
     )
     past += (BURN_RATE,) if incident.is_over else ()
+    past += (BURN_RATE, SPLIT) if incident.source_facts.dead_server else ()
     return {name: value for name, value in incident.facts.items() if name not in past}
 
 

@@ -170,7 +170,7 @@ class Enricher:
 
 
 def _attach(asked: Iterable[str], evidence: Evidence, before: Incident) -> ChangedIncident:
-    """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
+    """Add newer facts; earlier ones of the same fault stay: Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
         silent_since, earlier = evidence.prometheus_silent_since, before.source_facts
         if silent_since is not None:
@@ -178,6 +178,11 @@ def _attach(asked: Iterable[str], evidence: Evidence, before: Incident) -> Chang
         else:  # what was so a minute ago may be so no more
             lasting = tuple((name, fact) for name, fact in earlier.facts if name not in FACTS_WHILE_OPEN)
             earlier = earlier.model_copy(update={"facts": lasting, "first_step": ""})
+            was, is_now = (
+                each.faults.get(key_of(before.lead.labels)) for each in (before.evidence, evidence)
+            )
+            if was is None or (was.over and is_now is not None and not is_now.over):
+                earlier = SourceFacts(began=earlier.began)
         if evidence.dead_server:  # what Triton said about the model before is no reason
             earlier = earlier.model_copy(update={"reasons": {}})
         known = earlier.and_newer(evidence).model_copy(update={"faults": evidence.faults})
@@ -377,8 +382,11 @@ def objective_budget(prometheus: Prometheus) -> Source:
             known = _budget_facts(prometheus, member, age, burning)
         known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
-            known = known.and_newer(_not_ready(prometheus, member, incident.again_since or since))
-        return known if member is incident.lead else known.model_copy(update={"title": None})
+            is_over = bool(faults.get(key_of(member.labels), incident.fault(member)).over)
+            begin = incident.again_since or since
+            known = known.and_newer(_not_ready(prometheus, member, begin, is_over=is_over))
+        unknown = {} if member is incident.lead else dict.fromkeys(("title", "dead_server"))
+        return known.model_copy(update=unknown)
 
     return ask
 
@@ -471,10 +479,11 @@ def _time(seconds: float) -> str:
     return re.sub(r"(?<=\d)(?=\D)", " ", time_text(seconds), count=1)
 
 
-def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
+def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over: bool) -> SourceFacts:
     """Return on how many servers the model is not ready, since when, and what to do about it.
 
-    Where some server has it ready, only for the objective that is about this.
+    For an objective that is not about this, only whether a server does not answer. That is no fault of one that is over:
+    the server has an alert of its own.
     """
     where = matchers_of(member, "model")
     if not where.parts:
@@ -483,14 +492,19 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float) -> SourceFa
     of_readiness = member.labels.get(names.INDICATOR) == Readiness.name()
     if not ready:
         return _removed(prometheus, member)
-    if any(ready.values()) and not of_readiness:
-        return SourceFacts() if all(ready.values()) else _beside_a_dead_server(prometheus, member, since)
+    bad_servers = sorted(name for name, good in ready.items() if not good)
+    dead = _dead_server(prometheus, set(bad_servers))
+    if not of_readiness:
+        if bad_servers and any(ready.values()):
+            return _beside_a_dead_server(prometheus, member, since)
+        return SourceFacts(dead_server="" if is_over else dead)
     model = member.labels["model"]
-    if all(ready.values()):
+    if not bad_servers:
         return SourceFacts(title=f"{model} was not ready")
+    if dead:
+        return SourceFacts()  # `servers` says so
     # The last of them: since then it are so many.
     began = _first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})")
-    bad_servers = sorted(name for name, good in ready.items() if not good)
     many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
     on = f"{listed(bad_servers, 1)} ({many})"
     title = f"{model} is not ready on {on}{since_text(began)}"
@@ -520,10 +534,11 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
     if not down or (
         of_errors and prometheus.instant(f"{failures} > 0 and on (instance) {state.SERVER_LIVE} == 1")
     ):
-        return SourceFacts()
+        return SourceFacts(dead_server="")
     dead = down[0]
     return SourceFacts(
-        first_step=f"Start {dead.instance} again: it does not answer{since_text(dead.since)}, and is the likely cause."
+        dead_server="",
+        first_step=f"Start {dead.instance} again: it does not answer{since_text(dead.since)}, and is the likely cause.",
     )
 
 
@@ -630,7 +645,10 @@ def _dead_server(prometheus: Prometheus, lost: set[str]) -> str:
 def _fault_of_model(
     prometheus: Prometheus, member: Member, dead: str | None, *, is_ready: bool, served: bool, silent: bool
 ) -> Fault | None:
-    """Return whether the model is ready again, as far as the alert asks for that; None: its exporter is silent."""
+    """Return whether the model is ready again, as far as the alert asks for that; None: as was known before.
+
+    That is so where its exporter is silent, or its server does not answer: that has an alert of its own.
+    """
     of_burn = member.name == Readiness.burn_alert
     # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
     is_recorded = is_ready or ((dead or silent) and not of_burn)
@@ -642,19 +660,22 @@ def _fault_of_model(
         ready = f"max({state.MODEL_READY}{matchers_of(member, 'model')})"
         ended = _first(prometheus, _last_time(f"timestamp({ready} == 0)"))
         return _over(prometheus, "served again", f"{ready} == 1", ended)
-    if silent:
+    if silent or dead:
         return None
     where = matchers_of(member, "model", "version")
     return Fault(since=_value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
 
 
 def _over(prometheus: Prometheus, what: str, good: str, ended: Sample | None) -> Fault:
-    """Return that a fault is over since the first scrapes that were `good` after it was last seen (`ended`)."""
+    """Return that a fault is over since the first scrapes that were `good` after it was last seen (`ended`).
+
+    Its words are of that moment: the server may be dead since.
+    """
     if ended is None:
         return Fault(over=what)
     seen = f"max(min_over_time((timestamp({good}) > {ended.value})[30m:5s]))"
     since = _first(prometheus, seen) or ended
-    return Fault(over=f"{what}{since_text(since)}", since=since.value)
+    return Fault(over=f"{what} at {hour_text(since.value, since.at)}", since=since.value)
 
 
 _OVER_ONCE_READY = {
@@ -765,7 +786,7 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
     was = matchers_of(member, "instance")
     answers = f"{stack.UP}{was.equal('job', EXPORTER_JOB)}" if of_exporter else f"{state.SERVER_LIVE}{was}"
     ended = _first(prometheus, _last_time(f"timestamp({answers} == 0)"))
-    faults = {key_of(member.labels): _over(prometheus, "answers again", f"{answers} == 1", ended)}
+    faults = {key_of(member.labels): _over(prometheus, "answered again", f"{answers} == 1", ended)}
     if of_exporter:
         return SourceFacts(
             faults=faults, title=f"The exporter of Triton {instance} did not answer Prometheus"
