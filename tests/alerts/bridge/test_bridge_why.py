@@ -929,6 +929,7 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     assert "" == none.cause
 
 
+@pytest.mark.parametrize("kind", [Latency, Errors])
 @pytest.mark.parametrize(
     ("rate", "began", "ended", "words"),
     [
@@ -949,27 +950,29 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     ids=["too slow for its traffic", "it bears its traffic", "it is over"],
 )
 def test_a_model_that_became_slower_is_not_called_an_overload(
-    tmp_path: Path, rate: int, began: int, ended: int, words: str
+    tmp_path: Path, rate: int, began: int, ended: int, words: str, kind: type[Latency | Errors]
 ) -> None:
     """Executions took 1 s instead of 62 ms at the same 8 requests/s: the page named the traffic, and wanted instances.
 
-    What they took while the queue was worked off, and after the fault, made its mean less.
+    What they took while the queue was worked off, and after the fault, made its mean less. So was it where requests
+    failed because they had waited too long.
     """
     now = time.time() // STEP * STEP
     slower = Made(lambda _, at: 1.0 if began <= at < ended else 0.062, instances=2)
     made = [step for step in slower.steps(poisson(rate, 1800)) if step.at <= 1800]
-    incident = about(now, alertname="Burn", indicator="latency", slo="latency", model="m", version="1")
-    texts = {"action": action("Burn", Latency.all_steps())}
+    own = group_labels(kind.name(), "m")
+    incident = about(now, **own, alertname="Burn")
+    texts = {"action": action("Burn", kind.all_steps())}
     members = {"a": incident.lead.model_copy(update={"annotations": texts})}
     times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
     events = (lambda at: rate * (began <= at - now + 1800 < ended + 60), float(rate))
-    objective = recorded_group(
-        group_labels("latency", "m"), times, target=0.99, since=times[0], events=events
-    )
+    objective = recorded_group(own, times, target=0.99, since=times[0], events=events)
+    cause = {names.INDICATOR: "errors", "model": "m", "version": "1", names.CAUSE: "failure:REJECTED"}
+    rejected = (names.CAUSE_SHARE, cause, [(at, 1.0) for at in times])
     configured = series(made, Configuration(instances=2), now, 0.1)
-    with history.serve(history.openmetrics([*configured, *objective]), tmp_path / "p") as url:
+    with history.serve(history.openmetrics([*configured, *objective, rejected]), tmp_path / "p") as url:
         known = overload(Prometheus(Access(url)), lambda: now)(incident)
-    known = SourceFacts(first_step=Latency.step_for("queue")).and_newer(known)
+    known = SourceFacts(first_step=kind.step_for("queue", "failure:REJECTED")).and_newer(known)
     shown = root(
         incident.model_copy(update={"members": members, "evidence": Evidence.of(known, now)}), Style(), now
     )

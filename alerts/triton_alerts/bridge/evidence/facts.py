@@ -459,10 +459,7 @@ def _budget_facts(prometheus: Prometheus, member: Member, age: float, burning: B
             words = budget_left(left) + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
             words += f" (only {in_words(age)} of data)" if age < WHOLE_PERIOD * days * DAY else ""
         facts.append((BUDGET_LEFT, words))
-    shares = prometheus.instant(
-        f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
-    )
-    split = [(sample.labels.get(names.CAUSE, "?"), sample.value) for sample in shares]
+    split = _split(prometheus, member)
     named = [(cause_words(cause), share) for cause, share in split if share >= 0.01]
     if named:
         facts.append((SPLIT, ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in named)))
@@ -472,6 +469,13 @@ def _budget_facts(prometheus: Prometheus, member: Member, age: float, burning: B
         first_step=indicator.step_for(*(cause for cause, _ in split)) if named else "",
         title=title,
     )
+
+
+def _split(prometheus: Prometheus, member: Member) -> list[tuple[str, float]]:
+    """Return the largest causes of what an objective lost, with their shares."""
+    where = matchers_of(member, names.INDICATOR, *names.GROUPING)
+    shares = prometheus.instant(f"topk(3, {names.CAUSE_SHARE}{where})")
+    return [(sample.labels.get(names.CAUSE, "?"), sample.value) for sample in shares]
 
 
 def _time(seconds: float) -> str:
@@ -816,12 +820,15 @@ _OVERLOAD_SECONDS, _OVERLOAD_STEP = 1800.0, 30.0
 
 
 def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
-    """Return the source of the overload that lets requests wait, as `tritonwatch advise` says it."""
+    """Return the source of the overload that lets requests wait or rejects them, as `tritonwatch advise` says it."""
     asking = threading.Lock()
 
     def ask(incident: Incident) -> SourceFacts:
         labels = incident.lead.labels
-        if labels.get(names.INDICATOR) not in (Queue.name(), Latency.name()) or not labels.get("model"):
+        kind = labels.get(names.INDICATOR)
+        if kind not in (Queue.name(), Latency.name(), Errors.name()) or not labels.get("model"):
+            return SourceFacts()
+        if kind == Errors.name() and "failure:REJECTED" not in dict(_split(prometheus, incident.lead)[:1]):
             return SourceFacts()
         # These are many queries: with a slow Prometheus they must not take the threads of the other sources.
         if not asking.acquire(blocking=False):
