@@ -6,10 +6,11 @@ labels are first known, and cached by its collector: at 1,000 models that is mos
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from triton_exporter.catalogue import Metric
 
@@ -48,17 +49,18 @@ class Family:
         return cls(metric, [Sample(metric.name, value)])
 
 
-@runtime_checkable
-class TextSamples(Protocol):
+class TextSamples(ABC):
     """Samples that can write themselves faster than one by one, in the text format.
 
     Without exemplars that is what OpenMetrics wants too.
     """
 
     @property
+    @abstractmethod
     def has_exemplars(self) -> bool:
         """True if any sample has an exemplar."""
 
+    @abstractmethod
     def pieces(self) -> Iterable[bytes]:
         """Write `series value` for each; a piece is some whole lines."""
 

@@ -95,7 +95,7 @@ class Processes:
         self._families: Sequence[Family] = ()  # replaced as a whole
         self._index: Sequence[IndexEntry] | None = None  # until Triton was asked once
         self._server: psutil.Process | None = None
-        self._strangers: Sequence[psutil.Process] = []  # looked at, and none of them is the server
+        self._strangers: set[psutil.Process] = set()  # looked at, and none of them is the server
         self._stubs: dict[str, tuple[psutil.Process, ModelVersion]] = {}  # by region
         self._zombies: set[psutil.Process] = set()
         self._dead: set[psutil.Process] = set()
@@ -138,7 +138,9 @@ class Processes:
             process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
         ]
         if self._server not in candidates:
-            self._server = None if candidates == self._strangers else self._find_server(candidates)
+            # Where the server has ended, one of them may have taken its place.
+            self._strangers.intersection_update(candidates if self._server is None else ())
+            self._server = self._find_server(candidates)
             self._stubs.clear()
             self._seen.clear()
             self._loads.clear()
@@ -198,13 +200,16 @@ class Processes:
 
     def _find_server(self, candidates: Sequence[psutil.Process]) -> psutil.Process | None:
         """Return which process answers on a connection to Triton; where that may not be seen, the only one on loopback."""
+        # To look at one takes as long as to read all processes: it lists all connections of the machine.
+        new = [candidate for candidate in candidates if candidate not in self._strangers]
+        if not new:
+            return None
         host, port = urlsplit(self._url).hostname or "", urlsplit(self._url).port or 80
         is_denied = False
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2) as ours:
             ours.sendall(b"GET / HTTP/1.1\r\nHost: triton\r\n\r\n")
             ours.recv(1)  # any answer: before it, the connection may not be accepted yet
-            self._strangers = candidates  # unless one of them is found to be it
-            for candidate in candidates:
+            for candidate in new:
                 try:
                     ends = [
                         end
@@ -213,6 +218,7 @@ class Processes:
                     ]
                     if ours.getsockname()[:2] in [(_plain(end.raddr.ip), end.raddr.port) for end in ends]:
                         return candidate
+                    self._strangers.add(candidate)
                 except psutil.AccessDenied:
                     is_denied = True
                 except psutil.NoSuchProcess:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.state import QUANTILES, REQUESTS_WITHIN, DistributionSource
 from triton_exporter.distribution.buckets import Signal, le
-from triton_exporter.family import Exemplar, Sample, series
+from triton_exporter.family import Exemplar, Sample, TextSamples, series
 from triton_exporter.snapshot import ModelVersion
 
 BOUNDS = ("least", "most")
@@ -276,7 +276,7 @@ class Guarantee:
 
     def lines(self) -> bytes:
         """Return the series in the text format, written again only after something was added."""
-        if not self._lines:
+        if self._names and not self._lines:
             lines = "".join(f"{name} {value:.0f}\n" for name, value, _ in self.samples())
             self._lines = lines.encode("utf-8", "replace")
         return self._lines
@@ -292,8 +292,8 @@ def within(threshold: float, requests: float, seconds: float) -> tuple[float, fl
     return requests - slowest, requests - fewest
 
 
-class JoinedSamples:
-    """Samples of many histograms as those of one family; TextSamples (see `family`)."""
+class JoinedSamples(TextSamples):
+    """Samples of many histograms as those of one family."""
 
     def __init__(self, parts: Sequence[Histogram | Guarantee]) -> None:
         self._parts = parts
@@ -307,7 +307,7 @@ class JoinedSamples:
         return any(part.has_exemplars for part in self._parts)
 
     def pieces(self) -> Iterable[bytes]:
-        return [part.lines() for part in self._parts]
+        return (b"".join([part.lines() for part in self._parts]),)
 
 
 @lru_cache(maxsize=64)

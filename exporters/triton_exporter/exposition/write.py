@@ -88,8 +88,8 @@ def written(samples: Iterable[Sample]) -> bytes:
     return "".join(lines).encode("utf-8", "replace")
 
 
-class CachedSamples:
-    """Samples without exemplars of which only the text is kept: TextSamples (see `family`)."""
+class CachedSamples(TextSamples):
+    """Samples without exemplars of which only the text is kept."""
 
     has_exemplars = False
 
