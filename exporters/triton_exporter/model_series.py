@@ -21,7 +21,7 @@ class Configurations:
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in the configurations of one poll."""
-        if snapshot.configs != self._configs:
+        if snapshot.configs is not self._configs:
             self._configs = snapshot.configs
             self._families = _families(snapshot.configs)
 
@@ -90,16 +90,15 @@ MEMORY_SECONDS = 900.0
 class _Account:
     """The work of one model version: Triton's last values, and the total shown."""
 
-    seen: float = 0.0
+    left: float = 0.0  # Unix time of the first poll without it; 0 while it is there
     busy_ns: int = 0
     executions: Mapping[int, int] = field(default_factory=dict)  # by batch size
     total_ns: int = 0
     squares: int = 0  # of batch sizes, shown
-    current: ModelStatistics | None = None
 
     def restart(self) -> None:
         """Triton counts from 0 again."""
-        self.busy_ns, self.executions, self.current = 0, {}, None
+        self.busy_ns, self.executions = 0, {}
 
 
 class StatisticsCounters:
@@ -112,41 +111,35 @@ class StatisticsCounters:
     def __init__(self) -> None:
         self._accounts: dict[ModelVersion, _Account] = {}
         self._polled = False
-        self._statistics: tuple[ModelStatistics, ...] | None = None
-        self._same_until = 0.0
+        self._statistics: tuple[ModelStatistics, ...] = ()
         self._families: Sequence[Family] | None = None
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in the statistics of one poll."""
-        # A model that has left is forgotten in time; until then each poll is taken in.
-        statistics = snapshot.statistics
-        if (
-            statistics is not None
-            and statistics is self._statistics
-            and len(self._accounts) == len(statistics)
-        ):
-            self._same_until = snapshot.at
-            return
-        for each in self._statistics or ():  # the models of the polls that showed the same
-            self._accounts[ModelVersion(each.model, each.version)].seen = self._same_until
         if snapshot.api_failure == "refused":
             # The server's process has ended: whatever comes next counts from 0.
             for account in self._accounts.values():
                 account.restart()
-            self._statistics = self._families = None
+            self._statistics = ()
+        statistics = snapshot.statistics
         if statistics is None:
             return
-        self._statistics, self._families, self._same_until = statistics, None, snapshot.at
-        current = {ModelVersion(each.model, each.version): each for each in statistics}
-        for key, its_statistics in current.items():
-            account = self._accounts.setdefault(key, _Account())
-            _update_account(account, its_statistics, snapshot.at, baseline=not self._polled)
-        for key in self._accounts.keys() - current.keys():
-            # Unloaded: it counts from 0 when it comes back.
-            self._accounts[key].restart()
-            if snapshot.at - self._accounts[key].seen > MEMORY_SECONDS:
-                del self._accounts[key]
-        self._polled = True
+        if statistics is not self._statistics:
+            known = set(map(id, self._statistics))
+            for each in statistics:
+                if id(each) not in known:  # a model that rests has the same object as in the last poll
+                    account = self._accounts.setdefault(each.key, _Account())
+                    _update_account(account, each, baseline=not self._polled)
+            self._families = None
+        self._statistics, self._polled = statistics, True
+        if len(self._accounts) > len(statistics):
+            for key in self._accounts.keys() - {each.key for each in statistics}:
+                account = self._accounts[key]
+                account.restart()  # unloaded: it counts from 0 when it comes back
+                account.left = account.left or snapshot.at
+                if snapshot.at - account.left > MEMORY_SECONDS:
+                    del self._accounts[key]
+                    self._families = None
 
     def families(self, now: float) -> Iterable[Family]:
         """Return the time that each model was busy, and the squares of its batch sizes."""
@@ -165,10 +158,7 @@ class StatisticsCounters:
         return self._families
 
 
-def _update_account(account: _Account, statistics: ModelStatistics, at: float, *, baseline: bool) -> None:
-    account.seen = at
-    if account.current is statistics:
-        return
+def _update_account(account: _Account, statistics: ModelStatistics, *, baseline: bool) -> None:
     busy_ns = sum(batch.busy_ns for batch in statistics.batches)
     executions = {batch.size: batch.executions for batch in statistics.batches}
     # The time alone does not show every reload: it may already have passed its last value.
@@ -180,4 +170,4 @@ def _update_account(account: _Account, statistics: ModelStatistics, at: float, *
         account.squares += sum(
             size * size * (count - account.executions.get(size, 0)) for size, count in executions.items()
         )
-    account.busy_ns, account.executions, account.current = busy_ns, executions, statistics
+    account.busy_ns, account.executions, account.left = busy_ns, executions, 0.0

@@ -131,6 +131,10 @@ class ModelStatistics:
     success: int = 0
     batches: tuple[BatchStatistics, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
+    key: ModelVersion = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ModelVersion(self.model, self.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
     for statistics in snapshot.statistics or ():
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or
         # with a directory deleted since.
-        key = ModelVersion(statistics.model, statistics.version)
+        key = statistics.key
         if key not in current or current[key].is_unversioned:
             current[key] = Claim("ready", ready=True, source="statistics")
     for key, answer in snapshot.ready_versions.items():

@@ -259,8 +259,10 @@ class Distributions:
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream, batch or cache, are ensembles, or have a queue without a limit."""
-        self._configs = snapshot.configs
         self._has_polled = True
+        if snapshot.configs is self._configs:
+            return
+        self._configs = snapshot.configs
         # By name: Triton counts an ensemble under version 1, whatever its folder is called.
         self._is_ensemble |= {key.model: config.is_ensemble for key, config in snapshot.configs.items()}
 

@@ -242,15 +242,14 @@ def check_delays(facts: TritonFacts) -> Iterator[Finding]:
     """
     useless = []
     for statistics in facts.snapshot.statistics or ():
-        key = ModelVersion(statistics.model, statistics.version)
-        config = facts.snapshot.configs.get(key)
+        config = facts.snapshot.configs.get(statistics.key)
         executions = sum(batch.executions for batch in statistics.batches)
         requests = sum(batch.size * batch.executions for batch in statistics.batches)
         busy_ns = sum(batch.busy_ns for batch in statistics.batches)
         delay_ns = 1000 * config.max_queue_delay_microseconds if config else 0
         enough = 2 if delay_ns * executions > busy_ns else 1.1
         if delay_ns and executions >= _MANY and requests < enough * executions:
-            useless.append(key)
+            useless.append(statistics.key)
     if useless:
         yield Finding(
             "advice",

@@ -85,10 +85,7 @@ class GpuUse:
 
     def update(self, statistics: Iterable[ModelStatistics], claims: Iterable[GpuClaim]) -> None:
         """Add the execution time since the last poll, and forget models that run on no GPU any more."""
-        nanoseconds = {
-            ModelVersion(row.model, row.version): sum(batch.infer_ns for batch in row.batches)
-            for row in statistics
-        }
+        nanoseconds = {row.key: sum(batch.infer_ns for batch in row.batches) for row in statistics}
         sure = [claim for claim in claims if claim.confidence != GUESS and claim.key in nanoseconds]
         spent = {key: self._meter.advance(key, nanoseconds[key]) for key in {claim.key for claim in sure}}
         # A model that is gone has no series; should it come back, its counters start again at 0.

@@ -248,7 +248,7 @@ class Gpus:
                 for row in snapshot.statistics:
                     for use in row.memory:
                         for entity in visible.pick([use.device]) if use.kind == "GPU" else ():
-                            sizes[ModelVersion(row.model, row.version), entity] += use.bytes
+                            sizes[row.key, entity] += use.bytes
                 self._memory = sizes
                 self._use.update(evidence.statistics, self._claims)
 

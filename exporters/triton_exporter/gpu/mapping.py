@@ -170,9 +170,7 @@ def _rearranged(order: tuple[Entity, ...], by_ordinal: Mapping[int, Entity]) -> 
 def gpu_claims(evidence: GpuEvidence, visible: VisibleGpus) -> tuple[GpuClaim, ...]:
     """Return what each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
-        ModelVersion(row.model, row.version): tuple(
-            sorted({use.device for use in row.memory if use.kind == "GPU" and use.bytes > 0})
-        )
+        row.key: tuple(sorted({use.device for use in row.memory if use.kind == "GPU" and use.bytes > 0}))
         for row in evidence.statistics
     }
     claimed: list[GpuClaim] = []

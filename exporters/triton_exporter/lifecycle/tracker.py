@@ -148,7 +148,7 @@ class Lifecycle:
         shown = (
             snapshot.api_failure,
             snapshot.index,
-            snapshot.statistics and [(each.model, each.version) for each in snapshot.statistics],
+            snapshot.statistics and [each.key for each in snapshot.statistics],
             [version for version, is_ready in snapshot.ready_versions.items() if not is_ready],
             self.expected,
             self.failing_backends,

@@ -105,10 +105,7 @@ class Prober:
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Update which versions are ready and their configuration; report failing models to the lifecycle."""
         ready = {key for key, claim in claims(snapshot).items() if claim.ready}
-        successes = {
-            ModelVersion(statistics.model, statistics.version): statistics.success
-            for statistics in snapshot.statistics or ()
-        }
+        successes = {statistics.key: statistics.success for statistics in snapshot.statistics or ()}
         with self._lock:
             for key in ready:
                 if self._settings.covers(key.model) and key in snapshot.configs:

@@ -12,10 +12,10 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, starmap
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -336,20 +336,20 @@ class ModelEndpoints:
     """The last answers of the endpoints of each serving model version."""
 
     requests: PollRequests
-    configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
+    configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
+    """Replaced as a whole when one changes."""
     ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
     ready_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
-    """When the ready endpoint of each was last asked (`time.monotonic()`); one that is not in it is due."""
+    """When the ready endpoint of each was last asked (`time.monotonic()`), longest ago first."""
     _serving: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
     _addressable: frozenset[ModelVersion] = field(default_factory=frozenset, init=False)
-    _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _config_asked: dict[ModelVersion, float] = field(default_factory=dict, init=False)
     """When each was last asked for (`time.monotonic()`), longest ago first."""
     _configs_first: bool = field(default=True, init=False)
 
     def forget(self) -> None:
         """Forget all answers: they may be different after a restart."""
-        self.configs.clear()
+        self.configs = {}
         self._config_asked.clear()
         self.ready.clear()
 
@@ -361,12 +361,11 @@ class ModelEndpoints:
             self._addressable = frozenset(
                 version for version in serving if self.requests.client.can_ask(*version)
             )
-            for known in (self.configs, self.ready, self._config_asked, self.ready_asked):
+            configs = dict(self.configs)
+            for known in (configs, self.ready, self._config_asked, self.ready_asked):
                 for gone in known.keys() - self._addressable:
                     del known[gone]
-            # New versions first, then the others in turn.
-            waiting = [version for version in self._queue if version in self._addressable]
-            self._queue = sorted(self._addressable.difference(waiting)) + waiting
+            self.configs = configs
         # Requests that hang take all the remaining time, so each poll begins with the other kind.
         kinds = (self._ask_configs, self._ask_whether_ready)
         for ask in kinds if self._configs_first else reversed(kinds):
@@ -394,26 +393,24 @@ class ModelEndpoints:
             path = f"{model_path(*version)}/config"
             config = self.requests.parsed("config", partial(self.requests.client.get, path), parse_config)
             if config is not None and config != self.configs.get(version):
-                self.configs[version] = config  # else the same object: to compare it costs nothing
+                self.configs = {**self.configs, version: config}
 
     def _ask_whether_ready(self) -> None:
-        # Asked longest ago first: those that a hung model delayed come first in the next poll.
+        # New versions first, then those asked longest ago: those that a hung model delayed come first in the next poll.
         now = time.monotonic()
         due = (
             version
-            for version in self._queue
-            if not self.ready.get(version) or now - self.ready_asked.get(version, -math.inf) >= AGAIN_SECONDS
+            for version, asked in self.ready_asked.items()
+            if not self.ready.get(version) or now - asked >= AGAIN_SECONDS
         )
-        asked: dict[ModelVersion, None] = {}
-        for version in islice(due, READY_PER_POLL):
+        new = sorted(self._addressable - self.ready_asked.keys())
+        for version in [*islice(chain(new, due), READY_PER_POLL)]:
             if self.requests.is_late:
                 break
-            asked[version] = None
+            self.ready_asked.pop(version, None)
             self.ready_asked[version] = now
             if not self._ask_ready(version):
                 break
-        if asked:
-            self._queue = [*(version for version in self._queue if version not in asked), *asked]
 
     def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
@@ -454,10 +451,8 @@ class ApiPoller:
         default=([], {}, ()), init=False
     )
     """The last body in parts, what each part of a model says, and all of it."""
-    _last_serving: tuple[object, object, frozenset[ModelVersion]] = field(
-        default=(None, None, frozenset()), init=False
-    )
-    """The index and the statistics of the last poll, and which versions serve by them."""
+    _last_serving: tuple[object, frozenset[ModelVersion]] = field(default=(None, frozenset()), init=False)
+    """The index and the versions with statistics of the last poll, and which versions serve by them."""
     _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _index_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=2), init=False)
     _next_statistics: float = field(default=0.0, init=False)
@@ -501,7 +496,8 @@ class ApiPoller:
             statistics = self._statistics()
         if self._health != (is_ready, alive.status):
             self._health = is_ready, alive.status
-            self._models.ready_asked.clear()  # a drain, or a process that has died: models are not ready either
+            # A drain, or a process that has died: models are not ready either, and are due.
+            self._models.ready_asked = dict.fromkeys(self._models.ready_asked, -math.inf)
         before = dict(self._models.ready)
         self._models.ask(self._serving(index, statistics))
         if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
@@ -526,7 +522,7 @@ class ApiPoller:
             triton_version=self._version,
             index=index,
             statistics=statistics,
-            configs=dict(self._models.configs),
+            configs=self._models.configs,
             ready_versions=dict(self._models.ready),
         )
 
@@ -534,13 +530,15 @@ class ApiPoller:
         self, index: tuple[IndexEntry, ...] | None, statistics: tuple[ModelStatistics, ...] | None
     ) -> frozenset[ModelVersion]:
         """Return the versions that serve: the same object as in the last poll if its answers were the same."""
-        if index is not self._last_serving[0] or statistics is not self._last_serving[1]:
-            ready = {(entry.model, entry.version) for entry in index or () if entry.state == "READY"}
-            ready |= {(each.model, each.version) for each in statistics or ()}
-            before = self._last_serving[2]
-            after = before if ready == before else frozenset(starmap(ModelVersion, ready))
-            self._last_serving = index, statistics, after
-        return self._last_serving[2]
+        shown, before = self._last_serving
+        current = index, [each.key for each in statistics or ()]
+        if current != shown:
+            listed = (
+                ModelVersion(entry.model, entry.version) for entry in index or () if entry.state == "READY"
+            )
+            ready = frozenset([*listed, *current[1]])
+            self._last_serving = current, before if ready == before else ready
+        return self._last_serving[1]
 
     def _failed_poll(self, at: float, failure: str, text: str) -> Snapshot:
         """Forget all answers, because all may be different after a restart, and return a failed poll."""
