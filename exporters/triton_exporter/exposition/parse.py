@@ -406,11 +406,12 @@ class Parser:
             faults["", "encoding"] += len(lines_of_body) - len(good)
             body = b"\n".join(good)
         name, scattered = "", False
-        for header, lines in _blocks(body):
+        for header, start, end in _blocks(body):
             name = declare(header, drafts, faults, only) or name
             declared.add(name)
-            if not lines or (name and only is not None and name not in only):
+            if start == end or (name and only is not None and name not in only):
                 continue
+            lines = body[start:end]
             block = self._read_block(name, drafts[name].kind, lines, layouts) if name in drafts else None
             if block:
                 drafts[name].blocks.append(block)
@@ -507,14 +508,14 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _blocks(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """Cut a body at its comments: each comment (none before the first) with the lines that follow it."""
+def _blocks(body: bytes) -> Iterator[tuple[str, int, int]]:
+    """Cut a body at its comments: each comment (none before the first), and where its lines start and end."""
     start = 0 if body.startswith(b"# ") else _next_comment(body, 0)
-    yield "", body[:start]
+    yield "", 0, start
     while start < len(body):
         end = _next_comment(body, start)
         header = body[start + 2 : body.index(b"\n", start)]
-        yield header.decode(), body[start + len(header) + 3 : end]
+        yield header.decode(), start + len(header) + 3, end
         start = end
 
 
