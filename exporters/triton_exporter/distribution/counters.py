@@ -130,10 +130,14 @@ class Increases(Generic[K]):
             return None
         if family is before:
             return ()
-        places = [*compress(range(len(family.numbers)), map(ne, family.numbers, before.numbers))]
-        if not all(_is_counted(float(family.numbers[place])) for place in places):
-            return None
-        return dict.fromkeys(key for place in places if (key := self._keys[place]) is not None)
+        moved: dict[K, None] = {}
+        for place in compress(range(len(family.numbers)), map(ne, family.numbers, before.numbers)):
+            key = self._keys[place]
+            if key is not None:
+                if not _is_counted(float(family.numbers[place])):
+                    return None
+                moved[key] = None
+        return moved
 
     def _follow(self, series: Sequence[Series]) -> None:
         """Note which series belong to which key."""
@@ -280,9 +284,10 @@ class Summaries:
         while recent and recent[0] <= self._now - SUMMARY_WINDOW_SECONDS:
             del recent[:3]
 
-    def has(self, model: ModelVersion) -> bool:
-        """Return whether Triton keeps a summary of this model version."""
-        return model in self._quantiles
+    @property
+    def models(self) -> Set[ModelVersion]:
+        """The model versions of which Triton keeps a summary."""
+        return self._quantiles.keys()
 
     def curve(self, model: ModelVersion) -> Curve | None:
         """Return the quantile curve of a model version, or None where it has no valid quantile."""

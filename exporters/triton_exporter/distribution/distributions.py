@@ -323,8 +323,8 @@ class Distributions:
             self._enter_gain(version, gain, native.get(version), now, read)
         if read is _WANTED:
             versions = self._counters.requests.present
-            waits = (self._waits(version, signal, COUNTERS) for version in versions for signal in SIGNALS)
-            self.is_told = bool(versions) and all(waits)
+            others = ((version, of) for of in SIGNALS for version in versions - self._summaries[of].models)
+            self.is_told = bool(versions) and all(self._waits(*each, COUNTERS) for each in others)
         self._close_intervals(now)
 
     def sample(self, exposition: Exposition, now: float) -> None:
@@ -391,7 +391,7 @@ class Distributions:
     def _waits(self, version: ModelVersion, signal: Signal, read: Collection[str]) -> bool:
         """Return whether the best that Triton tells about how these times spread was not `read`."""
         config = self._configs.get(version)
-        has_summary = self._summaries[signal].has(version)
+        has_summary = version in self._summaries[signal].models
         # Its histogram times the first response: it shows no waits, and no streams.
         if signal == "request" and not (config is not None and config.decoupled):
             needed = self._buckets.thresholds.get(signal, ()) if has_summary else ()

@@ -120,8 +120,8 @@ class Curve:
         steps = [mass * (1.0 - part_at_higher_end) for mass in masses] + [0.0]
         for position, mass in enumerate(masses, 1):
             steps[position] += mass * part_at_higher_end
-        cumulative = [0.0, *accumulate(steps)]
-        return [min(1.0, cumulative[bisect_right(ends, bound)]) for bound in bounds]
+        cumulative = [0.0, *(min(1.0, share) for share in accumulate(steps))]
+        return [cumulative[bisect_right(ends, bound)] for bound in bounds]
 
 
 Shape = Point | Estimated | Observed | Binned | Curve
