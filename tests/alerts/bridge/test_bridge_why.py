@@ -182,6 +182,26 @@ def test_a_failed_rollout_is_described_by_version(
     assert expected == shown[:2]
 
 
+def test_that_a_model_was_unloaded_is_why_nothing_serves_it(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """A load that had failed days before was named, and the traceback of then was to be read."""
+    prometheus, now = made_prometheus
+    texts = {"summary": "No server serves model wide", "cause": "python_error", "action": "Look."}
+    for age, cause in ((270, f"unloaded at {clock(now - 300)}"), (30, "python error")):
+        lead = Member(
+            labels={"alertname": "TritonModelDownEverywhere", "model": "wide"},
+            annotations=texts,
+            starts_at=now - age,
+        )
+        incident = about(now).model_copy(update={"members": {"a": lead}})
+        known = last_changes(prometheus, lambda: now)(incident)
+        shown = root(judged(incident, known, now), Style(), now)
+
+        assert f"🟠 No server serves model wide: {cause} · " in shown.text
+        assert (age == 270) == ("*First step*\\nLoad it again; " in str(shown.blocks))
+
+
 def test_servers_alike_are_one_line(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:

@@ -23,6 +23,8 @@ _RAISED = re.compile(r"\b\w+(?:Error|Exception): .{1,80}")
 """The exception of a Python model, in one line."""
 _EXECUTING = re.compile(r"[(][0-9]+[)]: execute\b")
 """The place of an exception that a request met, in Triton's words."""
+UNLOADED = "unloaded at "
+"""How a cause begins that is no failure: somebody unloaded the model."""
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
 _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
@@ -31,7 +33,7 @@ def cause(incident: Incident, lead: Member) -> str:
     """Return the cause: that in the alert, what Prometheus knows, or the class of Triton's reason; else nothing."""
     if incident.source_facts.dead_server:
         return "state:unknown"  # whatever its model raised or lacked before
-    known = lead.annotations.get("cause", "") or incident.source_facts.cause
+    known = incident.source_facts.cause or lead.annotations.get("cause", "")
     return known or (_class_of_reason(incident, lead) if lead.name in _STEPS else "")
 
 
@@ -64,6 +66,8 @@ def first_step(incident: Incident, lead: Member) -> str:
         return ""
     if incident.source_facts.dead_server:
         return Readiness.step_for("state:unknown")
+    if cause(incident, lead).startswith(UNLOADED):
+        return "Load it again; then find out who unloaded it, and why."
     own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own == action(alert, kind.all_steps()):

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from triton_alerts.bridge.evidence.causes import UNLOADED
 from triton_alerts.bridge.evidence.objective import (
     CALM_SECONDS,
     NOW_SECONDS,
@@ -933,7 +934,15 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
             start = max(now % step, now - steps * step)
             series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
-                return SourceFacts(facts=((LAST_CHANGE, _changes_text(recent, now)),))
+                last, facts = recent[0], ((LAST_CHANGE, _changes_text(recent, now)),)
+                explains = member.name in ABOUT_READINESS and member.name not in (
+                    LOAD_FAILED,
+                    UNLOADED_IN_USE,
+                )
+                began = (incident.again_since or incident.since) - LATE_SECONDS
+                if explains and last.what == _CHANGE_WORDS["unloaded"] and last.at >= began:
+                    return SourceFacts(facts=facts, cause=f"{UNLOADED}{hour_text(last.at, now)}")
+                return SourceFacts(facts=facts)
         return SourceFacts()
 
     return ask
