@@ -149,35 +149,34 @@ def test_the_version_of_another_server_is_not_that_of_a_prometheus(_server: str,
         assert "refuses the query: unknown function" in fault(Access(url))
 
 
-def test_hints_of_thanos_are_not_warnings() -> None:
-    """A sidecar that does not answer is a warning; that Triton's counters have unusual names is none."""
-    [(_, body)] = bodies("sources", "thanos-*.partial.json")
-    assert b"PromQL info: metric might not be a counter" in body
-    with answering(body.decode()) as url, Prometheus(Access(url)) as client:
-        client.instant("up")
-        [warning] = client.warnings
-    assert warning.startswith('fetch series for {cluster="eu", replica="b"} Addr: 127.0.0.1:19191')
+[(_, THANOS)] = bodies("sources", "thanos-*.partial.json")
+MANY = [f"no store {number} {'x' * 200}" for number in range(200)]
 
 
-def test_warnings_in_a_response_are_returned() -> None:
-    """A Thanos that lacks a store adds a warning to its answer; each warning is returned once."""
-    partial = {**EMPTY, "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}
-
-    with answering(partial) as url, Prometheus(Access(url)) as client:
-        assert () == client.instant("up") == client.instant("down")
-        assert ["no store matches zone b"] == client.warnings
-    with answering(EMPTY) as url, Prometheus(Access(url)) as client:
-        assert () == client.instant("up")
-        assert [] == client.warnings
-
-
-def test_an_answer_of_a_part_of_the_servers_is_a_warning() -> None:
-    """A vmselect marks it by `isPartial`, before its data; a whole answer has the mark, too."""
-    for mark in (True, False):
-        with answering({"isPartial": mark, **EMPTY}) as url, Prometheus(Access(url)) as client:
-            assert () == client.instant("up")
-            assert mark == len(client.warnings)
-            assert all("the answer is partial (isPartial)" in warning for warning in client.warnings)
+@pytest.mark.parametrize(
+    ("answer", "warnings"),
+    [
+        (EMPTY, []),
+        (
+            {**EMPTY, "warnings": ["no store matches\nzone b", "no store matches\nzone b"]},
+            ["no store matches zone b"],
+        ),
+        # A vmselect marks a part before its data; a whole answer has the mark, too.
+        ({"isPartial": True, **EMPTY}, ["the answer is partial (isPartial)"]),
+        ({"isPartial": False, **EMPTY}, []),
+        # Longer than the end of an answer: of a Thanos without most of its stores.
+        ({**EMPTY, "warnings": MANY}, MANY),
+        # That Triton's counters have unusual names is none.
+        (THANOS.decode(), ['fetch series for {cluster="eu", replica="b"} Addr: 127.0.0.1:19191']),
+    ],
+    ids=["none", "twice", "part", "whole", "many", "thanos"],
+)
+def test_warnings_of_answers_are_returned_once(answer: object, warnings: list[str]) -> None:
+    """An answer of a part of the servers is one."""
+    with answering(answer) as url, Prometheus(Access(url)) as client:
+        assert client.instant("up") == client.instant("down")
+        assert len(warnings) == len(client.warnings)
+        assert all(words in warning for words, warning in zip(warnings, client.warnings, strict=True))
 
 
 @pytest.mark.real
@@ -194,15 +193,6 @@ def test_a_value_that_is_not_finite_is_left_out_with_a_warning(prometheus: str, 
         assert [END - 60, END + 60] == list(series.times)
         assert not client.range(divided, END, END, 60)
         assert [warning + " ".join(both.split()), warning + divided] == client.warnings
-
-
-def test_many_warnings_are_read_too() -> None:
-    """Of a Thanos without most of its stores: they are longer than the end of an answer."""
-    many = [f"no store {number} {'x' * 200}" for number in range(200)]
-
-    with answering({**EMPTY, "warnings": many}) as url, Prometheus(Access(url)) as client:
-        assert () == client.instant("up")
-        assert 200 == len(client.warnings)
 
 
 def test_infos_are_not_warnings_and_none_is_about_the_names_of_triton() -> None:
