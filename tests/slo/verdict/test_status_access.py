@@ -171,7 +171,9 @@ MANY = [f"no store {number} {'x' * 200}" for number in range(200)]
     ],
     ids=["none", "twice", "part", "whole", "many", "thanos"],
 )
-def test_warnings_of_answers_are_returned_once(answer: object, warnings: list[str]) -> None:
+def test_warnings_of_answers_are_returned_once(
+    answer: str | Mapping[str, object], warnings: list[str]
+) -> None:
     """An answer of a part of the servers is one."""
     with answering(answer) as url, Prometheus(Access(url)) as client:
         assert client.instant("up") == client.instant("down")
