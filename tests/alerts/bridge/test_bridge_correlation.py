@@ -383,7 +383,7 @@ def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge
     # A Prometheus that does not answer makes nothing red again.
     assert bridge.incident().model_copy(update={"evidence": silent}).is_watched
     assert bridge.incident().escalated_at is None
-    assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · since ")
+    assert root.text.startswith("🟡 about TritonQueueBudgetBurn; now within the target · open since ")
     assert "> · page, over · " in root.text
     assert len(root.edited_at) <= 1
 

@@ -469,7 +469,7 @@ def _state_line(incident: Incident, now: float) -> str:
     """Return start time, severity and acknowledgement in one line."""
     word = WORD[incident.severity]
     if incident.is_watched:  # no age: the message is edited only where something changes
-        when, word = _since(incident), f"{word}, over"
+        when, word = f"open since {slack_time(incident.since)}", f"{word}, over"
     elif incident.open:
         lasts = now - (incident.again_since or incident.since)
         when = f"{_since(incident)} ({in_words(lasts)})"
