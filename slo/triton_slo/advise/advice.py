@@ -61,8 +61,8 @@ class Change:
     what: Mapping[str, float]
     breaks: Range
     note: str
-    wait_p99: float | None = None
-    refused: float | None = None
+    wait_p99: float | None
+    refused: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,9 @@ def advise(
         except UnfitError as error:
             reason, text = error.args
             return replace(advice, unknown=reason, text=text)
-        asked = play.change(changed) if changed else None
-        advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
-        if breaks.estimate is None or not breaks.most:
-            reason, text = _why_no_estimate(play, breaks)
-            advice = replace(advice, unknown=reason, text=text)
+        asked, (reason, text) = play.change(changed) if changed else None, _why_no_estimate(play, breaks)
+        known = breaks if breaks.most else None
+        advice = replace(advice, unknown=reason, text=text, fit=fitted, breaks=known, asked=asked)
         if not changes or advice.needs_change is False:
             return advice
         plays = [Play(fitted, other, now) if other != promise else play for other in promises]
@@ -154,12 +152,12 @@ def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], s
     promise, fitted, sums = play.promise, play.fit, total(steps)
     bad = math.nan if promise.good is None else 1 - promise.good
     allowed, most = 1 - promise.target, breaks.estimate or breaks.most or 0.0
-    came = sums.requests + sums.failures
-    usual = came / len({step.at for step in steps}) / steps[0].seconds
-    held = promise.holds is True and most < usual / GAIN
-    if fitted.seconds >= 60 and not (over and over[-1].lasts) and most < fitted.rate / GAIN:
-        # Even if all that were bad came in the last minutes.
-        held |= bad * came < allowed / NEAR * fitted.rate * fitted.seconds
+    came, seconds = sums.requests + sums.failures, len({step.at for step in steps}) * steps[0].seconds
+    spans = [(came / seconds, seconds)]
+    if fitted.seconds >= 60 and not (over and over[-1].lasts):
+        spans.append((fitted.rate, fitted.seconds))
+    # Even if all that were bad came in that time.
+    held = any(most < rate / GAIN and bad * came < allowed / NEAR * rate * time for rate, time in spans)
     why = "some executions may take much longer than most, and counters do not show how long"
     if held or (breaks.estimate is not None and waits_less(fitted, promise.threshold)):
         why += ", or large batches take less than small ones suggest"
@@ -173,7 +171,9 @@ def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], s
 
 
 def _why_no_estimate(play: Play, breaks: Range) -> tuple[str, str]:
-    """Return the reason and its sentence."""
+    """Return the reason and its sentence; empty ones where there is an estimate."""
+    if breaks.estimate and breaks.most:
+        return "", ""
     fitted, promise, now = play.fit, play.promise, play.now
     cv2 = f"cv2 {fitted.service.cv2:.2f}"
     if breaks.most and breaks.least is None:
@@ -250,12 +250,12 @@ class Play:
             return ("off", "on")[value > 0] if name == "batching" else digits(value, 6)
 
         name = ", ".join(f"{key}={shown(key, to)} (now {shown(key, was[key])})" for key, to in what.items())
-        change = Change(name, what, breaks, note)
-        if breaks.estimate is None:
-            return change
-        today = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
-        wait = sorted(today.waits)[int(0.99 * len(today.waits))]
-        return replace(change, wait_p99=wait, refused=today.refused / (today.refused + len(today.waits)))
+        wait = refused = None
+        if breaks.estimate is not None:
+            today = simulate(setting, self.fit.service, self.fit.rate / servers, self.fit.burst)
+            wait = sorted(today.waits)[int(0.99 * len(today.waits))]
+            refused = today.refused / (today.refused + len(today.waits))
+        return Change(name, what, breaks, note, wait, refused)
 
     def harms(self, what: Mapping[str, float]) -> bool:
         """Return whether a change may lower the break rate to less than the traffic with some room."""

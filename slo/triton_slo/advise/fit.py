@@ -83,9 +83,9 @@ class Overload:
     lasts: bool
     rate: float
     capacity: float
-    took: float
-    took_before: float
-    growth: float
+    took: float = 0.0
+    took_before: float = 0.0
+    growth: float = 0.0
 
     @property
     def is_slowness(self) -> bool:
@@ -136,22 +136,21 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
         # The first step, and the one before it, may have executions of both.
         calm = [s for s in steps if s.at <= since - length and not any(each.covers(s) for each in found)]
         before, during = total(calm), total(run[first + 1 : peak])
-        told = min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests)
-        # On each server: where one dies, the others get its traffic.
-        came, usual = (
-            max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds if told else 1.0
-            for sums in (rise, before)
-        )
         over = Overload(
             since=since,
             until=last.at,
             lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
             rate=rise.came / seconds,
             capacity=(rise.requests + rise.failures * (configuration.limit == 0)) / seconds,
-            took=during.busy_seconds / during.executions if told else 0.0,
-            took_before=before.busy_seconds / before.executions if told else 0.0,
-            growth=came / usual if told else 0.0,
         )
+        if min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests):
+            took, took_before = (sums.busy_seconds / sums.executions for sums in (during, before))
+            # On each server: where one dies, the others get its traffic.
+            came, usual = (
+                max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds
+                for sums in (rise, before)
+            )
+            over = replace(over, took=took, took_before=took_before, growth=came / usual)
         found.append(over)
     return found
 
@@ -216,7 +215,7 @@ def fit(
     burst, played = 1.0, Played(0.0, 0.0, 0.0, 0.0, 1.0)
     if waited:
         index, most = _dispersion(calm)
-        burst, played = _match(setting, waited, services, index, most, promise.threshold, refuse=not over)
+        burst, played = _match(setting, waited, services, index, most, promise.threshold)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     fitted = Fit(
         *services,
@@ -242,10 +241,9 @@ def _require_executions(steps: Sequence[Step], target: float) -> None:
     """Raise UnfitError where there are not twenty executions beyond the target: no tail is seen."""
     needed, there = round(20 / (1 - target)), total(steps).executions
     if len(steps) < 5 or there < needed:
+        text = f"{there:.0f} executions in {len(steps)} steps are too few: {needed} in at least 5 steps are needed"
         raise UnfitError(
-            "too_little_data",
-            f"{there:.0f} executions in {len(steps)} steps are too few: {needed} in at least 5 steps are needed "
-            f"for a target of {target:.4g}, since the configuration last changed",
+            "too_little_data", f"{text} for a target of {target:.4g}, since the configuration last changed"
         )
 
 
@@ -449,17 +447,15 @@ def _match(
     index: float,
     most: float,
     threshold: float,
-    *,
-    refuse: bool,
 ) -> tuple[float, Played]:
     """Return the burst with which requests wait, and fill batches, as was measured; and what comes with it.
 
-    Raises UnfitError where arrivals that the counts allow do not explain how long they wait; with `refuse`, also how short.
+    Raises UnfitError where arrivals that the counts allow do not explain how long they wait.
     """
     service, _, fast = services
     alone = play(setting, steps, service, 1.0)
     wait = alone.wait
-    if refuse and waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:
+    if waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:
         raise UnfitError(
             "paced_clients",
             f"requests wait {measured_text(wait)} on average, and would wait {measured_text(least.modelled_wait)} or "

@@ -84,10 +84,8 @@ def row(word: str, told: str) -> list[str]:
 
 def overload_text(over: Overload) -> str:
     """Say what came and is answered; or that executions take longer, where that is the reason."""
-    since, took, before = (
-        hour_text(over.since, over.until),
-        *map(measured_text, (over.took, over.took_before)),
-    )
+    since = hour_text(over.since, over.until)
+    took, before = measured_text(over.took), measured_text(over.took_before)
     came, takes = f"have come since {since}", f"takes {took}, it took {before} until {since}; traffic is"
     ended = ""
     if not over.lasts:

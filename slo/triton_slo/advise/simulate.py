@@ -88,33 +88,23 @@ def simulate(
 
     `rate` of them come a second, independently of each other, or `burst` at a time on average.
     """
-    chance, cv2 = random.Random(seed), service.cv2  # noqa: S311 # a simulation, no secret
+    # Simulations, no secrets.
+    chance, misses, cv2 = random.Random(seed), random.Random(seed + 2), service.cv2  # noqa: S311
     # Factors of mean 1 with this squared variation, distributed as gamma: 0 is constant, 1 exponential.
     factors: Iterator[float] = (
         iter(lambda: chance.gammavariate(1 / cv2, cv2), None) if cv2 > 0.001 else repeat(1.0)
     )
     arrivals = [at / rate for at in _arrivals(burst, requests, seed + 1)]
-    if setting.max_batch == 1 and not setting.limit:  # what `_play` does, in a tenth of the time
-        outcome, mean, ends = Outcome(executions=len(arrivals)), service.seconds(1), [0.0] * setting.instances
+    outcome, full, limit = Outcome(), setting.max_batch, setting.limit
+    if full == 1 and not limit:  # what is below, in a tenth of the time
+        outcome.executions, mean, ends = len(arrivals), service.seconds(1), [0.0] * setting.instances
         for at, factor in zip(arrivals, factors, strict=False):  # there is no last factor
-            free, took = ends[0], mean * factor
-            start = free if free > at else at
+            first, took = ends[0], mean * factor
+            start = first if first > at else at
             heapreplace(ends, start + took)
             outcome.waits.append(start - at)
             outcome.times.append(start - at + took)
         return outcome
-    return _play(setting, service, arrivals, factors, random.Random(seed + 2))  # noqa: S311 # the same
-
-
-def _play(
-    setting: Setting,
-    service: Service,
-    arrivals: Sequence[float],
-    factors: Iterator[float],
-    misses: random.Random,
-) -> Outcome:
-    """Return what these requests meet, of whose executions the next takes the next factor of the mean time."""
-    outcome, full, limit = Outcome(), setting.max_batch, setting.limit
     # A heap: when the batcher knows that each instance is free, and when it is.
     free = [(0.0, 0.0)] * setting.instances
     waiting: deque[float] = deque()  # when each waiting request came
