@@ -515,6 +515,21 @@ def test_the_next_fault_of_an_alert_has_no_cause_of_the_one_before(bridge: Bridg
     assert "*Causes*" not in shown[-1]
 
 
+def test_beside_an_outage_nothing_is_said_of_an_objective_that_is_over() -> None:
+    """Nothing served a model: the message had the exception, the causes and the budget of requests before."""
+    facts = tuple((name, "of then") for name in ("Objective", "Burn rate", "Budget left", "Causes"))
+    reasons = {"broken v1": "ValueError: no connection At: model.py(19): execute"}
+    evidence = Evidence(at=200.0, facts=facts, reasons=reasons, faults=over(ERRORS) | fails(DOWN))
+    lone = _incident(ERRORS, evidence=evidence)
+    incident = _incident(ERRORS, DOWN, evidence=evidence.model_copy(update={"about": lone.led_by}))
+    shown = str(messages.root(incident, Style(), 200.0).blocks)
+
+    assert incident.burning is None
+    assert "of then" not in shown
+    assert "ValueError" not in shown
+    assert "ValueError" in str(messages.root(lone, Style(), 200.0).blocks)
+
+
 def test_what_was_just_over_leads_before_what_was_over_long_ago() -> None:
     """A model was not ready for a minute, and ten minutes later 61 requests failed: the title lost the failures."""
     ended = {**over(BURN), **over(ERRORS)}

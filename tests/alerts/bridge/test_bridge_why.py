@@ -696,8 +696,11 @@ def test_what_fails_again_beside_the_title_is_said_and_called(tmp_path: Path) ->
     }
     incident = incident.model_copy(update={"evidence": Evidence(at=now - 120, faults=over)})
     led = incident.lead.labels[names.SLO]
+    down = Member(labels={"alertname": "TritonModelDownEverywhere", "model": "m"}, starts_at=now)
+    outage = incident.model_copy(update={"members": {**pages, "down": down}})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident)
+        assert known.faults == from_prometheus(Prometheus(Access(url)))(outage).faults
     after, events = judge(set(over), Evidence.of(known, now, about=incident.led_by), incident)
 
     assert ("latency", "errors") == (led, after.lead.labels[names.SLO])

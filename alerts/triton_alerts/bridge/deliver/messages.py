@@ -572,7 +572,8 @@ def _why_blocks(incident: Incident) -> list[Block]:
         blocks.append(section(f"*Cause*\n{prose(cause, 600)}"))
     reasons: dict[str, list[str]] = {}
     for name, reason in incident.source_facts.reasons.items():
-        reasons.setdefault(reason, []).append(name)
+        if lead.name not in ABOUT_READINESS or reason in causes.reasons(incident, lead):
+            reasons.setdefault(reason, []).append(name)
     limit = 2600 // max(1, min(len(reasons), 3))
     for reason, names in list(reasons.items())[:3]:
         alike = listed([code(name) for name in names], 3)

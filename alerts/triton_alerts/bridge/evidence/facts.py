@@ -283,11 +283,11 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         }
         if asked and not answers:
             raise next((future.exception() for future in done), None) or TimeoutError("no answer in time")
-        of_load = incident.lead.name == LOAD_FAILED
+        of_load, began = incident.lead.name == LOAD_FAILED, incident.again_since or incident.since
         reasons = {
             f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
             for url, page in answers.items()
-            for name, reason in reasons_in(page, wanted, incident.since, of_load=of_load).items()
+            for name, reason in reasons_in(page, wanted, began, of_load=of_load).items()
         }
         return SourceFacts(reasons=reasons)
 
@@ -364,16 +364,17 @@ def objective_budget(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.burning
-        if member is None:
-            return SourceFacts(began=_began(prometheus, incident, None))
-        age, counts = _counts(prometheus, member)
+        age, counts = _counts(prometheus, member) if member is not None else (0.0, None)
         began = _began(prometheus, incident, counts)
         since = min(began or incident.since, incident.since)
         faults = {}
         for key, each in {key_of(m.labels): m for m in incident.firing if names.SLO in m.labels}.items():
-            of_each = counts if is_same(each, member) else _counts(prometheus, each)[1]
+            is_its = member is not None and is_same(each, member)
+            of_each = counts if is_its else _counts(prometheus, each)[1]
             if fault := _judged(prometheus, each, incident.fault(each), of_each):
                 faults[key] = fault
+        if member is None:
+            return SourceFacts(began=began, faults=faults)
         burning, known = None, SourceFacts()
         if counts is not None and not indicator_class(member.labels.get(names.INDICATOR, "")).counts_time:
             burning = Burning(incident, member, since, counts)

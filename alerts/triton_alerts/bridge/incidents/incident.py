@@ -439,8 +439,10 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def burning(self) -> Member | None:
-        """The alert whose objective the facts are about: the lead where it is about one."""
-        return next((member for member in self._worst_first if SLO in member.labels), None)
+        """The alert whose objective the facts are about: the lead where it is about one; none that is over beside a fault."""
+        failing = self.failing
+        known = (member for member in self._worst_first if not failing or member in failing)
+        return next((member for member in known if SLO in member.labels), None)
 
     @property
     def _worst_first(self) -> list[Member]:
