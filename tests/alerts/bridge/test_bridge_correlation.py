@@ -515,6 +515,23 @@ def test_the_next_fault_of_an_alert_has_no_cause_of_the_one_before(bridge: Bridg
     assert "*Causes*" not in shown[-1]
 
 
+def test_an_outage_keeps_its_cause_once_it_is_over(bridge: Bridge) -> None:
+    """That the model was unloaded was lost from its title: an objective that was over came to stand beside it."""
+    cause = SourceFacts(cause="unloaded at 11:11 UTC", faults=over(ERRORS) | fails(DOWN))
+    known = [SourceFacts(faults=over(ERRORS, DOWN)), cause]
+    enrich = Enricher(bridge.store, {"changes": lambda _: known[-1]})
+    bridge.fire(ERRORS)
+    bridge.fire(DOWN, group="loads")
+    for _ in range(2):
+        enrich(bridge.clock())
+        bridge.send()
+        bridge.clock.now += 61
+        del known[1:]
+    enrich.close()
+
+    assert "🟡 about TritonModelDownEverywhere: unloaded at 11:11 UTC; " in bridge.workspace.roots()[0].text
+
+
 def test_beside_an_outage_nothing_is_said_of_an_objective_that_is_over() -> None:
     """Nothing served a model: the message had the exception, the causes and the budget of requests before."""
     facts = tuple((name, "of then") for name in ("Objective", "Burn rate", "Budget left", "Causes"))

@@ -317,9 +317,10 @@ class Incident(BaseModel, frozen=True):
         if self.evidence_is_about_lead:
             return self.evidence
         others = tuple((name, fact) for name, fact in self.evidence.facts if name not in FACTS_OF_OBJECTIVE)
-        unknown = dict.fromkeys(("title", "dead_server"))
-        none = dict.fromkeys(("cause", "largest_cause", "first_step"), "")
-        return self.evidence.model_copy(update={"facts": others, **none, **unknown})
+        known = self.evidence.model_copy(update={"facts": others, "largest_cause": "", "first_step": ""})
+        if self.evidence.about.partition(", ")[0] == self.led_by.partition(", ")[0]:
+            return known
+        return known.model_copy(update={"cause": "", "title": None, "dead_server": None})
 
     @property
     def evidence_is_about_lead(self) -> bool:
@@ -439,10 +440,9 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def burning(self) -> Member | None:
-        """The alert whose objective the facts are about: the lead where it is about one; none that is over beside a fault."""
-        failing = self.failing
-        known = (member for member in self._worst_first if not failing or member in failing)
-        return next((member for member in known if SLO in member.labels), None)
+        """The alert whose objective the facts are about: the lead where it is about one; none that is over beside it."""
+        known = (each for each in self._worst_first if not (self.open and self.fault(each).over))
+        return next((member for member in (self.lead, *known) if SLO in member.labels), None)
 
     @property
     def _worst_first(self) -> list[Member]:
