@@ -28,25 +28,26 @@ HEAVY_CV2 = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number between two limits; None where one is not known."""
+    """A number between two limits; None where it, or the lower one, is not known."""
 
     least: float | None
     estimate: float | None
-    most: float | None
+    most: float
 
     def times(self, factor: float) -> Range:
         """Return the range in another unit."""
-        return Range(*(value and value * factor for value in (self.least, self.estimate, self.most)))
+        least, estimate = self.least and self.least * factor, self.estimate and self.estimate * factor
+        return Range(least, estimate, self.most * factor)
 
     @property
     def low(self) -> float:
         """The least that is known."""
-        return self.least or self.most or 0.0
+        return self.least or self.most
 
     def is_better(self, before: Range) -> bool:
         """Return whether a change is likely to help, or may help where only limits are known."""
         if self.estimate is None or before.estimate is None:
-            return (self.most or 0.0) > GAIN * (before.most or 0.0)
+            return self.most > GAIN * before.most
         return self.estimate > GAIN * before.estimate
 
 
@@ -151,7 +152,7 @@ def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], s
     or they waited much less than modelled."""
     promise, fitted, sums = play.promise, play.fit, total(steps)
     bad = math.nan if promise.good is None else 1 - promise.good
-    allowed, most = 1 - promise.target, breaks.estimate or breaks.most or 0.0
+    allowed, most = 1 - promise.target, breaks.estimate or breaks.most
     came, seconds = sums.requests + sums.failures, len({step.at for step in steps}) * steps[0].seconds
     spans = [(came / seconds, seconds)]
     if fitted.seconds >= 60 and not (over and over[-1].lasts):

@@ -43,7 +43,7 @@ class Fit:
     """What the counters say, in requests of `rows` inferences and in seconds.
 
     `slow` and `fast` are the ends of what the counters allow, two standard errors away: an execution of a mean batch takes the
-    same with all three. `peak` is the rate of the busiest twelfth of the time, or of an overload. `overhead` is the time of a
+    same with all three. `peak` is the rate of the busiest twelfth of the time. `overhead` is the time of a
     request outside of queue and execution, `left_out` the share of the steps that are unlike the rest, `batch` the largest mean
     of a step in requests. Waits are those outside of overloads. The `rate` of all servers, and `utilization`, are those of the
     `seconds` before `until` (Unix time).
@@ -214,15 +214,12 @@ def fit(
     waited = [step for step in calm if step.executions and step.at < moments[-1].at]
     burst, played = 1.0, Played(0.0, 0.0, 0.0, 0.0, 1.0)
     if waited:
-        index, most = _dispersion(calm)
-        burst, played = _match(setting, waited, services, index, most, promise.threshold)
+        burst, played = _match(setting, waited, services, _dispersion(calm), promise.threshold)
     outside = whole.request_seconds - whole.queue_seconds - whole.compute_seconds
     fitted = Fit(
         *services,
         rows=rows,
-        peak=max(
-            *(servers * block.rate for block in map(total, _parts(kept))), *(each.rate for each in over)
-        ),
+        peak=servers * max(total(part).rate for part in _parts(kept)),
         burst=burst,
         servers=servers,
         overhead=max(0.0, outside / whole.requests),
@@ -444,15 +441,14 @@ def _match(
     setting: Setting,
     steps: Sequence[Step],
     services: tuple[Service, Service, Service],
-    index: float,
-    most: float,
+    dispersion: tuple[float, float],
     threshold: float,
 ) -> tuple[float, Played]:
     """Return the burst with which requests wait, and fill batches, as was measured; and what comes with it.
 
     Raises UnfitError where arrivals that the counts allow do not explain how long they wait.
     """
-    service, _, fast = services
+    (service, _, fast), (index, most) = services, dispersion
     alone = play(setting, steps, service, 1.0)
     wait = alone.wait
     if waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:

@@ -140,6 +140,10 @@ class Promise:
         return None if self.good is None or allowed / NEAR < bad < NEAR * allowed else bad < allowed
 
 
+_Model = tuple[str, str]
+"""Name and version."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What is known of one model version; without a configuration, its exporter does not export it.
@@ -184,7 +188,7 @@ def read_models(
                 if value >= values.get(at - step, math.inf) or (name == "waiting" and at - step in values)
             }
     configured = _configurations(prometheus, start, end, step, own)
-    found: dict[tuple[str, str], list[Step]] = defaultdict(list)
+    found: dict[_Model, list[Step]] = defaultdict(list)
     for (server, name, version), counters in sorted(grown.items()):
         if (model not in (None, name)) or "executions" not in counters:
             continue
@@ -208,16 +212,14 @@ def _as_configured_now(
     if now is None:
         return Measured(model, version, None, tuple(steps))
     since = max((at for at, one in configured.items() if one != now), default=0.0)
-    fewer = {
-        at
-        for at, one in configured.items()
-        if one and one.instances < now.instances and replace(one, instances=now.instances) == now
-    }
-    return Measured(
-        *(model, version, now),
-        tuple(each for each in steps if each.at - each.seconds >= since),
-        fewer=total(each for each in steps if {each.at - each.seconds, each.at} <= fewer),
-    )
+
+    def had_fewer(at: float) -> bool:
+        one = configured.get(at) or now
+        return one.instances < now.instances and replace(one, instances=now.instances) == now
+
+    own = tuple(each for each in steps if each.at - each.seconds >= since)
+    fewer = total(each for each in steps if had_fewer(each.at - each.seconds) and had_fewer(each.at))
+    return Measured(model, version, now, own, fewer=fewer)
 
 
 _Fact = tuple[tuple[tuple[str, str], ...], float]
@@ -226,12 +228,12 @@ _Fact = tuple[tuple[tuple[str, str], ...], float]
 
 def _configurations(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
-) -> dict[tuple[str, str], dict[float, Configuration | None]]:
+) -> dict[_Model, dict[float, Configuration | None]]:
     """Return the configuration of each model version at each moment; None where it is not known."""
     known = models.CONFIGURATION
     named = own.also(f'__name__=~"{regex_of([metric.name for metric in known])}"')
     labels = dict.fromkeys(("__name__", *(label for metric in known for label in metric.labels)))
-    seen: dict[tuple[str, str], dict[float, list[_Fact]]] = defaultdict(lambda: defaultdict(list))
+    seen: dict[_Model, dict[float, list[_Fact]]] = defaultdict(lambda: defaultdict(list))
     for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
         key = series.labels.get("model", ""), series.labels.get("version", "")
         for at, value in zip(series.times, series.values, strict=True):
@@ -291,11 +293,11 @@ def _promises(
     start: float,
     end: float,
     step: float,
-) -> dict[tuple[str, str], list[Promise]]:
+) -> dict[_Model, list[Promise]]:
     since = {
         (each.model, each.version): min((one.at for one in each.steps), default=math.inf) for each in models
     }
-    promises: dict[tuple[str, str], list[Promise]] = defaultdict(list)
+    promises: dict[_Model, list[Promise]] = defaultdict(list)
     for objective in objectives if models else ():
         indicator = objective.indicator
         if not isinstance(indicator, Latency | Queue) or getattr(indicator, "gateway", False):

@@ -101,16 +101,16 @@ def _at(breaks: Range) -> str:
     return f"at {_span(breaks, ' requests/s')}" if breaks.most else "at any traffic"
 
 
-def _span(span: Range, unit: str = "") -> str:
+def _span(span: Range, unit: str) -> str:
     if span.least is None:
         return f"{rate(span.most)}{unit} or less"
     limits = f"{rate(span.least)} to {rate(span.most)}"
     return f"{limits}{unit}" if span.estimate is None else f"about {rate(span.estimate)}{unit} ({limits})"
 
 
-def rate(requests: float | None) -> str:
+def rate(requests: float) -> str:
     """Return a rate in three digits, the rest zeros: 0.46, 12, 47,300,000."""
-    return "-" if requests is None else f"{float(f'{requests:.3g}'):,.12g}"
+    return f"{float(f'{requests:.3g}'):,.12g}"
 
 
 def _assumes(fit: Fit, configuration: Configuration) -> str:
@@ -122,9 +122,7 @@ def _assumes(fit: Fit, configuration: Configuration) -> str:
     told = f"{took}; requests come {come}, independently; {alone} no other model"
     if configuration.setting(fit.rows).max_batch == 1:
         return told
-    return (
-        f"{told}; batches over {digits(fit.batch, 2)} (the largest mean of a step) take longer in proportion"
-    )
+    return f"{told}; batches over {digits(fit.batch)} (the largest mean of a step) take longer in proportion"
 
 
 def _change(change: Change) -> str:
@@ -221,8 +219,7 @@ def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
         told = f"cannot be judged: the rate varied from {rate(rates[0] * servers)} to {rate(rates[-1] * servers)} requests/s"
         means = f"mean wait {measured_text(wait)}, predicted {measured_text(predicted)}"
         return replace(found, open=f"{told}; {means}")
-    one = sums.rate * servers
-    return replace(found, rate=one, wait=wait, predicted_wait=predicted, came_true=came_true)
+    return replace(found, rate=sums.rate * servers, wait=wait, predicted_wait=predicted, came_true=came_true)
 
 
 def checked_text(found: Comparison) -> str:
