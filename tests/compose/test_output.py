@@ -168,13 +168,14 @@ def test_nothing_is_written_among_the_objectives(
         ("--runbook-url", "https://wiki/{name}"),
         ("--dashboard-url", "grafana.example.org"),
         ("--fallback", "https://"),
+        ("--selector", 'a="b"}'),
     ],
 )
 @pytest.mark.parametrize("verb", ["generate", "reload"])
 def test_a_bad_address_is_refused_before_anything_is_written(
     verb: str, option: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong address would otherwise be noticed only when a page does not arrive."""
+    """Otherwise it would be noticed only when a page does not arrive; a wrong selector would break every query."""
     out = tmp_path / "out"
     prometheus = ["--prometheus", "http://127.0.0.1:9"] if verb == "reload" else []
 

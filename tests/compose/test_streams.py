@@ -12,7 +12,6 @@ import pytest
 
 from support.conversion import SLOTH
 from support.tools import ROOT
-from tritonwatch.cli import main
 
 TRITONWATCH = f"{sys.executable} -m tritonwatch"
 READINESS = ROOT / "slo" / "objectives" / "readiness.yaml"
@@ -76,32 +75,3 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
 
             assert (b"", b"") == process.communicate(timeout=120)
             assert 130 == process.returncode
-
-
-@pytest.mark.parametrize(
-    ("words", "printed"),
-    [
-        (["--history", "FILE"], "FILE:1: not UTF-8 text (byte 3) (fix: save the file as UTF-8)"),
-        (["--history", "FILE", "--incidents", "FILE"], "FILE:1: not UTF-8 text"),
-        (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),
-        (["--prometheus", "http://127.0.0.1:1", "--at", "2199-01-01"], "2199-01-01 is in the future"),
-        (
-            ["--prometheus", "http://127.0.0.1:1", "--at", "soon"],
-            "'soon' is not a time; write 2026-05-01T09:30Z",
-        ),
-        (["--prometheus", "http://127.0.0.1:1", "--timeout", "x"], "--timeout: 'x' is not a duration"),
-        (
-            ["--prometheus", "http://127.0.0.1:1", "--top", "-3"],
-            "--top: -3 is not a whole number of 0 or more",
-        ),
-    ],
-)
-def test_an_argument_that_cannot_be_used_is_explained(
-    words: list[str], printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What it was, and what it should be."""
-    (tmp_path / "FILE").write_bytes(b"caf\xe9")
-
-    words = [str(tmp_path / word) if word.startswith("FILE") else word for word in words]
-    assert main(["backtest", *words]) in (1, 2)
-    assert printed.replace("FILE", f"{tmp_path}/FILE") in capsys.readouterr().err

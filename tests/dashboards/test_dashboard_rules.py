@@ -44,14 +44,6 @@ def test_what_is_recorded_keeps_the_labels_of_the_selector() -> None:
     assert all("region, zone" in expr for expr in levels["triton-dashboards-instance"])
 
 
-def test_operator_format_is_a_resource() -> None:
-    """prometheus-operator gets a PrometheusRule with the same groups."""
-    resource = yaml.safe_load(rules_text(Options(format="operator")))
-
-    assert "PrometheusRule" == resource["kind"]
-    assert 4 == len(resource["spec"]["groups"])
-
-
 @pytest.mark.parametrize(("scale", "interval", "window"), [(1, 15, "2m"), (1 / 360, 1, "4s"), (1, 60, "4m")])
 def test_window_follows_time_scale_but_spans_four_scrapes(scale: float, interval: float, window: str) -> None:
     """A demo's window shrinks with its time scale, and never under four scrapes."""

@@ -62,9 +62,11 @@ def test_a_dashboard_to_share_asks_for_the_data_source(tmp_path: Path) -> None:
 
 
 def test_first_push_creates_all_in_a_folder(api: tuple[str, State], token: str) -> None:
-    """Into an empty Grafana go the folder and every dashboard, each under its own uid."""
+    """Into an empty Grafana go the folder and every dashboard, each under its own uid; a dry run creates nothing."""
     url, state = api
 
+    assert 1 == _push(url, token, "--dry-run")
+    assert ({}, {}) == (state.folders, state.dashboards)
     assert 0 == _push(url, token)
     assert {"triton": "Triton"} == state.folders
     assert sorted(UIDS) == sorted(state.dashboards)
@@ -85,25 +87,13 @@ def test_second_push_changes_nothing(
     assert [f"{uid}: unchanged" for uid in UIDS] == capsys.readouterr().out.splitlines()
 
 
-def test_push_changes_only_what_differs(api: tuple[str, State], token: str) -> None:
-    """A panel somebody edited is put right, and no other dashboard is written."""
-    url, state = api
-    _push(url, token)
-    state.dashboards["triton-gpu"]["panels"][1]["title"] = "edited by hand"
-    state.requests.clear()
-
-    assert 0 == _push(url, token)
-    assert [("POST", "/api/dashboards/db")] == state.writes()
-    assert "edited by hand" != state.dashboards["triton-gpu"]["panels"][1]["title"]
-
-
-def test_dry_run_shows_the_difference_and_writes_nothing(
+def test_only_what_differs_is_shown_and_written(
     api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run names the changed value with both sides, and exits 1 because something would change."""
     url, state = api
     _push(url, token)
-    state.dashboards["triton-gpu"]["refresh"] = "5s"
+    state.dashboards["triton-gpu"]["refresh"] = "5s"  # edited by hand
     state.requests.clear()
 
     assert 1 == _push(url, token, "--dry-run")
@@ -111,14 +101,9 @@ def test_dry_run_shows_the_difference_and_writes_nothing(
     printed = capsys.readouterr().out
     assert "triton-gpu: would be updated (1 changes)" in printed
     assert '/refresh: "5s" -> "30s"' in printed
-
-
-def test_dry_run_on_an_empty_grafana_makes_no_folder(api: tuple[str, State], token: str) -> None:
-    """A dry run creates nothing."""
-    url, state = api
-
-    assert 1 == _push(url, token, "--dry-run")
-    assert ({}, {}) == (state.folders, state.dashboards)
+    assert 0 == _push(url, token)
+    assert [("POST", "/api/dashboards/db")] == state.writes()
+    assert "30s" == state.dashboards["triton-gpu"]["refresh"]
 
 
 def test_provisioned_dashboard_stops_the_push_before_any_write(

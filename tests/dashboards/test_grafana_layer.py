@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.panels import Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana import body, dashboard_model, encode, panel_model
@@ -24,18 +22,6 @@ def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:
 def _model(title: str, kind: str = "") -> Json:
     shown = (panel for dashboard in dashboards(Options()) for panel in panels(dashboard_model(dashboard)))
     return next(drawn for drawn in shown if title == drawn["title"] and kind in drawn["type"])
-
-
-@pytest.mark.parametrize(
-    "title",
-    ["Failed loads", "Failed requests to Triton", "XID errors", "Failed requests to Slack", "Sources"],
-)
-def test_a_graph_of_failures_is_never_green(title: str) -> None:
-    """Whatever the names of its series: failures are drawn in shades of red, and bars are stacked."""
-    panel = _model(title)["fieldConfig"]["defaults"]
-
-    assert {"mode": "shades", "fixedColor": "red"} == panel["color"]
-    assert "normal" == panel["custom"]["stacking"]["mode"]
 
 
 def test_a_legend_begins_with_the_worst() -> None:

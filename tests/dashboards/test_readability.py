@@ -63,18 +63,19 @@ def without_alerts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana
 
 
 def test_failures_are_never_green() -> None:
-    """Grafana's palette begins with green, so graphs of failures are drawn in shades of red."""
-    failures = [
-        drawn for _, drawn in PANELS if drawn["type"] == "timeseries" and drawn["title"].startswith("Fail")
-    ]
+    """Grafana's palette begins with green, so graphs of failures are drawn in shades of red, and bars are stacked."""
+    bars = ("Failed loads", "Failed requests to Triton", "XID errors", "Failed requests to Slack", "Sources")
+    drawn_red = {
+        drawn["title"]: defaults(drawn)
+        for _, drawn in PANELS
+        if drawn["type"] == "timeseries" and (drawn["title"].startswith("Fail") or drawn["title"] in bars)
+    }
     own_colors = {"Failures by reason"}
-    palette = {
-        failure["title"]
-        for failure in failures
-        if defaults(failure).get("color", {}).get("fixedColor") != "red"
-    } - own_colors
+    palette = {title for title, how in drawn_red.items() if how.get("color", {}).get("fixedColor") != "red"}
 
-    assert set() == palette
+    assert set() == palette - own_colors
+    assert {"shades"} == {drawn_red[title]["color"]["mode"] for title in bars}
+    assert {"normal"} == {drawn_red[title]["custom"]["stacking"]["mode"] for title in bars}
 
 
 def test_an_axis_without_traffic_ends_at_a_small_number() -> None:

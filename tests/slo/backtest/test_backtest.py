@@ -405,24 +405,36 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(tmp_path:
     assert {"errors": 9 * 86400.0, "late": 9.75 * 86400} == report.data_from
 
 
+NOBODY = ("--prometheus", "http://127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
         ([], 2, "--history: give this or --prometheus, and not both"),
-        (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "and not both"),
-        (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
-        (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last: must be at least twice --step"),
+        ([*NOBODY, "--history", "x.csv"], 2, "and not both"),
+        ([*NOBODY], 1, "is not reachable: Connection refused"),
+        ([*NOBODY, "--last", "10s"], 2, "--last: must be at least twice --step"),
         (["--history", "/no/such.csv"], 2, "/no/such.csv: No such file or directory"),
         (["--history", "/dev/null"], 1, "line 1: the header must be time,slo,model"),
         (["--history", "/dev/null", "--objectives", "/no/such"], 2, "--objectives /no/such: is not a folder"),
+        (["--history", "FILE"], 2, "FILE:1: not UTF-8 text (byte 3) (fix: save the file as UTF-8)"),
+        (["--history", "FILE", "--incidents", "FILE"], 2, "FILE:1: not UTF-8 text"),
+        ([*NOBODY, "--at", "nan"], 2, "nan is not in the years 1970 to 2199"),
+        ([*NOBODY, "--at", "2199-01-01"], 2, "2199-01-01 is in the future"),
+        ([*NOBODY, "--at", "soon"], 2, "'soon' is not a time; write 2026-05-01T09:30Z"),
+        ([*NOBODY, "--timeout", "x"], 2, "--timeout: 'x' is not a duration"),
+        ([*NOBODY, "--top", "-3"], 2, "--top: -3 is not a whole number of 0 or more"),
     ],
 )
-def test_objectives_that_cannot_be_replayed_are_reported(
-    words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_replayed_is_reported(
+    words: list[str], code: int, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each mistake is one line with its place."""
-    assert code == main(["backtest", *words])
-    assert printed in capsys.readouterr().err
+    """Each mistake is one line with its place: what it was, and what it should be."""
+    (tmp_path / "FILE").write_bytes(b"caf\xe9")
+
+    assert code == main(["backtest", *(word.replace("FILE", f"{tmp_path}/FILE") for word in words)])
+    assert printed.replace("FILE", f"{tmp_path}/FILE") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
