@@ -721,14 +721,16 @@ def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path)
         labels={"alertname": "TritonModelDownEverywhere", "severity": "critical", "model": "lang"},
         starts_at=now - 5,
     )
+    own |= {"alertname": Readiness.burn_alert, **group_labels("readiness", "lang")}
+    burn = Member(labels=own, starts_at=now - 600)
     lost = {"instance": "a", **model}
     series = [
         (str(state.SERVER_LIVE), {"instance": "a"}, flat(now, 1, -1200, 300)),
         (str(state.MODEL_READY), lost, steps(now, (-1200, 1), (-30, 0))),
         (str(state.MODEL_NOT_READY_SINCE), lost, steps(now, (-30, now - 43))),
     ]
-    before = about(now).model_copy(update={"members": {"e": errors, "d": down}})
-    over = {key_of(errors.labels): Fault(over=OVER, since=now - 500)}
+    before = about(now).model_copy(update={"members": {"e": errors, "d": down, "r": burn}})
+    over = {key_of(page.labels): Fault(over=OVER, since=now - 500) for page in (errors, burn)}
     before = before.model_copy(update={"evidence": Evidence(at=now - 32, faults=over)})
     with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
         prometheus = Prometheus(Access(url))
@@ -736,6 +738,7 @@ def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path)
     after = judged(before, known, now)
 
     assert now - 43 == after.again_since
+    assert [True, False, False] == [bool(after.fault(page).over) for page in (errors, burn, down)]
     assert f" · again since <!date^{now - 43:.0f}^" in root(after, Style(), now).text
 
 

@@ -510,16 +510,15 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over:
     if dead:
         return SourceFacts()  # `servers` says so
     # The last of them: since then it are so many.
-    began = _first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})")
+    began = since_text(_first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
     many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
     on = f"{listed(bad_servers, 1)} ({many})"
-    title = f"{model} is not ready on {on}{since_text(began)}"
+    title = f"{model} is not ready on {on}{began}"
     others = where.also('state!="ready"')
     bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
     now = max(bad, key=lambda sample: sample.value, default=None)
     step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
-    fault = Fault(since=began.value if began is not None else None)
-    return SourceFacts(title=title, first_step=step, faults={key_of(member.labels): fault})
+    return SourceFacts(title=title, first_step=step)
 
 
 def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
@@ -582,13 +581,18 @@ def servers(prometheus: Prometheus) -> Source:
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
         known = _serving(prometheus, member) if of_model else _live(prometheus, member)
         faults, of_lead = dict(known.faults), known.faults.get(key_of(member.labels), Fault())
+        fails = known.servers_not_ready and known.faults and not of_lead.over
         alike = next((alike for alike in (EXPORTER_DOWN, NOT_SERVED) if member.name in alike), ())
         others = {key_of(each.labels): each for each in incident.firing if each is not member}
         for key, other in others.items():
-            if other.name in alike and other.labels.get("instance") == member.labels.get("instance"):
+            is_there = other.labels.get("instance") == member.labels.get("instance")
+            explains = other.name in EXPLAINED_BY_LOAD_FAILURE
+            if is_there and other.name in alike:
                 faults.setdefault(key, of_lead)
-            elif other.name in EXPLAINED_BY_LOAD_FAILURE and known.servers_not_ready == 0:
+            elif explains and known.servers_not_ready == 0:
                 faults.setdefault(key, of_lead if of_lead.over else Fault(over="ready again"))
+            elif explains and fails and (is_there or not other.labels.get("instance")):
+                faults.setdefault(key, of_lead)
         return known.model_copy(update={"faults": faults})
 
     return ask
