@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from alerts.test_alertmanager_config import meets
 from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, promtool, rule_file
-from support.tools import ROOT, amtools, newest, promtools
+from support.tools import ROOT, newest, promtools
 from triton_alerts import alertmanager
 from triton_alerts import rules as alert_rules
 from triton_alerts.alerts_file import AlertsFile, read
@@ -373,24 +372,6 @@ def test_severities_that_change_no_order_leave_the_configuration_as_it_is() -> N
 
     assert usual == alertmanager.config(tuned(TritonQueueGrowing={"severity": "info"}))
     assert usual != alertmanager.config(tuned(TritonAllServersDown={"severity": "warning"}))
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("binary", amtools(), ids=str)
-def test_every_amtool_accepts_the_tuned_configuration(binary: Path, tmp_path: Path) -> None:
-    """Pages as tickets and tickets as pages, all at once."""
-    changed = {"critical": "info", "warning": "critical", "info": "warning"}
-    alerts = {
-        alert.name: {"severity": changed[alert.severity]} for alert in ALERTS if alert.severity in changed
-    }
-    write(artifacts((), tuned(**alerts)), tmp_path)
-
-    checked = subprocess.run(
-        [binary, "check-config", tmp_path / "alertmanager" / "alertmanager.yml"],
-        capture_output=True,
-        text=True,
-    )
-    assert 0 == checked.returncode, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize(

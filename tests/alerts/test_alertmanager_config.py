@@ -17,6 +17,7 @@ from support.files import write
 from support.tools import amtools, newest
 from triton_alerts import alertmanager
 from triton_alerts.alert import Alert
+from triton_alerts.alerts_file import read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.catalogue.lifecycle import LOST_SERVER
 from triton_alerts.generate import artifacts
@@ -42,12 +43,22 @@ FULL = Options(
 """Every option of the generator."""
 
 
-@pytest.fixture(params=[Options(), DEMO, FULL], ids=["real time", "demo", "everything"])
-def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Write the configuration; return its path."""
-    path = tmp_path / "alertmanager" / alertmanager.FILE
-    write(alertmanager.artifacts(request.param), tmp_path)
-    return path
+_SWAPPED = {"critical": "info", "warning": "critical", "info": "warning"}
+TUNED = Options(
+    tuning=read(
+        "alerts.yaml",
+        yaml_text.render(
+            {
+                "alerts": {
+                    alert.name: {"severity": _SWAPPED[alert.severity]}
+                    for alert in ALERTS
+                    if alert.severity in _SWAPPED
+                }
+            }
+        ),
+    ).tuning
+)
+"""Pages as tickets and tickets as pages, all at once."""
 
 
 def amtool(binary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -57,9 +68,13 @@ def amtool(binary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", amtools(), ids=str)
-def test_every_amtool_accepts_the_configuration(binary: Path, config: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [Options(), DEMO, FULL, TUNED], ids=["real time", "demo", "everything", "tuned"]
+)
+def test_every_amtool_accepts_the_configuration(binary: Path, options: Options, tmp_path: Path) -> None:
     """The configuration is valid for every Alertmanager that is here."""
-    checked = amtool(binary, "check-config", config)
+    write(alertmanager.artifacts(options), tmp_path)
+    checked = amtool(binary, "check-config", tmp_path / "alertmanager" / alertmanager.FILE)
 
     assert 0 == checked.returncode, checked.stdout + checked.stderr
 

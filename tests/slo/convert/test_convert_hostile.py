@@ -165,25 +165,3 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
     assert 2 == main(["convert", "--from", "openslo", str(tmp_path / "binary.yaml")])
     assert "tritonwatch convert: " in capsys.readouterr().err
     assert 2 == main(["convert", str(tmp_path)])
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason is printed, and no draft is left behind."""
-    (tmp_path / "in.yaml").write_text(OPENSLO)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-
-    for out, code, reason in (("folder", 2, "is a folder"), ("file/out.yaml", 1, "cannot be written: ")):
-        words = ["convert", "--from", "openslo", str(tmp_path / "in.yaml"), "--out", str(tmp_path / out)]
-        assert code == main([*words, "--force"])
-        assert f"{tmp_path / out}: {reason}" in capsys.readouterr().err
-    assert {"in.yaml", "folder", "file"} == {path.name for path in tmp_path.iterdir()}
-
-
-def test_a_file_without_slos_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where nothing can be converted, the reason is given."""
-    file = tmp_path / "in.yaml"
-    file.write_text("version: prometheus/v1\nservice: s\nslos: []\n")
-
-    assert 1 == main(["convert", "--from", "sloth", str(file), "--out", str(tmp_path / "out.yaml")])
-    assert f"{file}:3: slos: holds no SLO" in capsys.readouterr().err

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
@@ -108,6 +107,12 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
         (SLOTH.replace('failed"}[', 'failed"}}['), "in.yaml:9: slos[0].sli.events.error_query: not PromQL"),
         (SLOTH.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
         (SLOTH.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
+        # Failures of a model are no share of the events of all models.
+        (
+            SLOTH.replace("sum(rate(orders_total{", "sum by (model) (rate(orders_total{"),
+            "failed events are summed by model, and all events by nothing",
+        ),
+        ("version: prometheus/v1\nservice: s\nslos: []\n", "in.yaml:3: slos: holds no SLO"),
         ("a: &a [*a]\nversion: *a", "in.yaml:2: version: this should be a text, and is a list"),
     ],
 )
@@ -178,51 +183,6 @@ def test_what_is_no_counter_is_refused_with_the_reason(query: str, reason: str) 
     """Differences, averages and ratios cannot be counted once each."""
     with pytest.raises(queries.QueryError, match=re.escape(reason)):
         queries.counter(query)
-
-
-def test_queries_that_sum_by_different_labels_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Failures of a model are no share of the events of all models."""
-    text = SLOTH.replace(
-        'sum(rate(orders_total{outcome="failed"}', 'sum by (model) (rate(orders_total{outcome="failed"}'
-    )
-
-    assert 1 == convert("sloth", tmp_path, text)
-    assert "failed events are summed by model, and all events by nothing" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("query", "wrong"),
-    [
-        ("increase(e_total[5m])", "increase() of one"),
-        ("sum_over_time(e_total[5m])", "sum_over_time() of one"),
-        ("sum by (model) (rate(e_total[{{window}}]))", "error has a window"),
-        ("sum(e_total)", "sum() of one"),
-        ("e_total[5m]", "a window of one"),
-        ("e_total - t_total", "`-` of one"),
-        ('h_count - ignoring (le) g_bucket{le="1"}', "`-` of one"),
-        ("-e_total", "`-` of one"),
-        ("e_total offset 5m", "the past of one"),
-        ("e_total / t_total", "`/` of one"),
-    ],
-)
-def test_a_custom_objective_counts_counters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], query: str, wrong: str
-) -> None:
-    """Whatever else it is, `check` and `generate` name its line and what to write."""
-    indicator = {"kind": "custom", "error": query, "total": "t_total"}
-    file = tmp_path / "o.yaml"
-    file.write_text(yaml.safe_dump({"name": "o", "target": "99%", "indicator": indicator}))
-
-    assert 1 == main(["check", str(file)])
-    printed = capsys.readouterr().err
-    out = tmp_path.parent / f"{tmp_path.name}-out"
-    assert 1 == main(["generate", "--objectives", str(tmp_path), "--out", str(out)])
-    assert wrong in printed
-    assert "write the counter itself" in printed
-    assert wrong in capsys.readouterr().err
-    assert not out.exists()
 
 
 def test_good_events_are_what_the_total_has_besides() -> None:

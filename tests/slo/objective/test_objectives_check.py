@@ -115,14 +115,26 @@ def mistakes(**changes: object) -> list[str]:
             "only custom objectives name their alerts; TritonLatencyBudgetBurn is",
         ),
         (
-            {"indicator": {"kind": "custom", "error": "rate(a[5m])", "total": "b"}},
-            "error is not a counter, but rate() of",
-        ),
-        (
             {"indicator": {"kind": "custom", "error": "a", "total": "sum(b)"}},
             "total is not a counter, but sum() of",
         ),
         ({"indicator": {"kind": "custom", "error": "a)", "total": "b"}}, "error is not PromQL"),
+        *(
+            ({"indicator": {"kind": "custom", "error": error, "total": "t_total"}}, wrong)
+            for error, wrong in (
+                ("increase(e_total[5m])", "increase() of one"),
+                ("increase(e_total[5m])", "write the counter itself"),
+                ("sum_over_time(e_total[5m])", "sum_over_time() of one"),
+                ("sum by (model) (rate(e_total[{{window}}]))", "error has a window"),
+                ("sum(e_total)", "sum() of one"),
+                ("e_total[5m]", "a window of one"),
+                ("e_total - t_total", "`-` of one"),
+                ('h_count - ignoring (le) g_bucket{le="1"}', "`-` of one"),
+                ("-e_total", "`-` of one"),
+                ("e_total offset 5m", "the past of one"),
+                ("e_total / t_total", "`/` of one"),
+            )
+        ),
         (
             {"indicator": {"kind": "latency", "threshold": "1s", "treshold": "2s"}},
             "indicator.treshold: unknown field (fix: did you mean 'threshold'?)",
