@@ -610,9 +610,8 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     if member.name in ABOUT_READINESS:
         dead = f"{model}: {silence}" if unknown and not ready else _dead_server(prometheus, lost)
     if member.name in _OVER_ONCE_READY:
-        is_ready = bool(ready) and not lost
-        silent = bool(lost) and lost <= unknown.keys()
-        fault = _fault_of_model(prometheus, member, dead, is_ready=is_ready, served=served, silent=silent)
+        is_ready, unseen = bool(ready) and not lost, bool(dead or (lost and lost <= unknown.keys()))
+        fault = _fault_of_model(prometheus, member, is_ready=is_ready, served=served, unseen=unseen)
     is_over = fault is not None and bool(fault.over)
     shown = ready_text(ready, unknown)
     if member.name == LOAD_FAILED and own and not (lost or is_over):
@@ -653,15 +652,15 @@ def _dead_server(prometheus: Prometheus, lost: set[str]) -> str:
 
 
 def _fault_of_model(
-    prometheus: Prometheus, member: Member, dead: str | None, *, is_ready: bool, served: bool, silent: bool
+    prometheus: Prometheus, member: Member, *, is_ready: bool, served: bool, unseen: bool
 ) -> Fault | None:
     """Return whether the model is ready again, as far as the alert asks for that; None: as was known before.
 
-    That is so where its exporter is silent, or its server does not answer: that has an alert of its own.
+    That is so where it is `unseen`: its exporter is silent, or its server does not answer, which has an alert of its own.
     """
     of_burn = member.name == Readiness.burn_alert
     # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
-    is_recorded = is_ready or ((dead or silent) and not of_burn)
+    is_recorded = is_ready or (unseen and not of_burn)
     ended = _ready_again(prometheus, member, now=is_ready) if is_recorded else None
     if ended is not None or (of_burn and is_ready):
         ready = f"{state.MODEL_READY}{matchers_of(member, 'instance', *names.GROUPING)} == 1"
@@ -670,7 +669,7 @@ def _fault_of_model(
         ready = f"max({state.MODEL_READY}{matchers_of(member, 'model')})"
         ended = _first(prometheus, _last_time(f"timestamp({ready} == 0)"))
         return _over(prometheus, "served again", f"{ready} == 1", ended)
-    if silent or dead:
+    if unseen:
         return None
     where = matchers_of(member, "model", "version")
     return Fault(since=_value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
