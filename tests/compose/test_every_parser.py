@@ -151,20 +151,28 @@ def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None
         "gate --objectives /nowhere --prometheus http://127.0.0.1:1",
         "backtest --objectives /nowhere --prometheus http://127.0.0.1:1",
         "exporter --config /nowhere.yaml",
+        "status --prometheus ftp://nonsense",
     ],
 )
-def test_a_file_that_is_not_there_is_wrong_usage(words: str) -> None:
+def test_a_file_or_address_that_cannot_be_is_wrong_usage(words: str) -> None:
     """Exit code 2: nothing ran."""
     assert 2 == printed(*words.split())[0]
 
 
 @pytest.mark.parametrize(
-    "words", ["check {}", "generate --objectives {} --out /nowhere", "backtest --objectives {}"]
+    "words",
+    [
+        "check {}",
+        "generate --objectives {} --out /nowhere",
+        "backtest --objectives {}",
+        "status --objectives {}",
+    ],
 )
 def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
-    """Exit code 1, and it is named with its line."""
+    """Exit code 1, and it is named with its line, before any Prometheus is asked."""
     (tmp_path / "o.yaml").write_text("name: a\ntarget: 0%\nindicator: errors\n")
-    given = words.format(tmp_path).split() + (["--prometheus", NOBODY] if "backtest" in words else [])
+    asking = words.startswith(("backtest", "status"))
+    given = words.format(tmp_path).split() + asking * ["--prometheus", NOBODY]
     code, written = printed(*given)
 
     assert (1, True) == (code, f"{tmp_path / 'o.yaml'}:2: " in written), written

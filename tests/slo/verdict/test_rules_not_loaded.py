@@ -201,16 +201,6 @@ def test_the_shown_command_logs_in_the_same_way_and_shows_no_secret(
     assert access == command(message.splitlines()[1])[-6:]
 
 
-def test_mistakes_in_the_objectives_are_listed_before_prometheus_is_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An objective that cannot be read has no rules to search for."""
-    (folder / "errors.yaml").write_text("{name: errors, target: 200%, indicator: errors}")
-
-    assert 1 == run("status", "http://127.0.0.1:1", "--objectives", folder)
-    assert "errors.yaml:1" in capsys.readouterr().err
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("verb", ["status", "gate"])
 def test_a_target_that_is_edited_and_not_loaded_is_named(
