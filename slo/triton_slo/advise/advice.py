@@ -129,9 +129,10 @@ def advise(
         except UnfitError as error:
             reason, text = error.args
             return replace(advice, unknown=reason, text=text)
-        asked, (reason, text) = play.change(changed) if changed else None, _why_no_estimate(play, breaks)
-        known = breaks if breaks.most else None
-        advice = replace(advice, unknown=reason, text=text, fit=fitted, breaks=known, asked=asked)
+        asked = play.change(changed) if changed else None
+        advice = replace(advice, fit=fitted, breaks=breaks if breaks.most else None, asked=asked)
+        reason, text = _why_no_estimate(play, breaks)
+        advice = replace(advice, unknown=reason, text=text)
         if not changes or advice.needs_change is False:
             return advice
         plays = [Play(fitted, other, now) if other != promise else play for other in promises]

@@ -448,7 +448,8 @@ def _match(
 
     Raises UnfitError where arrivals that the counts allow do not explain how long they wait.
     """
-    (service, _, fast), (index, most) = services, dispersion
+    service, _, fast = services
+    index, most = dispersion
     alone = play(setting, steps, service, 1.0)
     wait = alone.wait
     if waits_less(alone, threshold) and (least := play(setting, steps, fast, 1.0)).z < -LARGE_Z:

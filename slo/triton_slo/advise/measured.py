@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from triton_exporter.catalogue import models, triton
+from triton_exporter.catalogue.metric import Metric
 from triton_slo.advise.simulate import Setting
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import NoSeriesError, fetch
@@ -246,18 +247,18 @@ def _configurations(
 
 @lru_cache  # most moments are as the one before
 def _configuration(facts: tuple[_Fact, ...]) -> Configuration | None:
-    by_name: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
-    for labels, value in facts:
-        by_name[dict(labels)["__name__"]].append((defaultdict(str, labels), value))
+    def of(metric: Metric) -> list[tuple[dict[str, str], float]]:
+        name = "__name__", metric.name
+        return [(defaultdict(str, labels), value) for labels, value in facts if name in labels]
 
-    def value_of(metric: object) -> float:
-        return max((value for _, value in by_name[str(metric)]), default=0.0)
+    def value_of(metric: Metric) -> float:
+        return max((value for _, value in of(metric)), default=0.0)
 
-    if not by_name[models.SCHEDULER_INFO.name]:
+    scheduler = next((labels for labels, _ in of(models.SCHEDULER_INFO)), None)
+    if scheduler is None:
         return None
-    [(scheduler, _), *_] = by_name[models.SCHEDULER_INFO.name]
-    instances = by_name[models.INSTANCES.name]
-    backend = next((labels["backend"] for labels, _ in by_name[models.INFO.name]), "")
+    backend = next((labels["backend"] for labels, _ in of(models.INFO)), "")
+    instances = of(models.INSTANCES)
     max_batch = int(value_of(models.MAX_BATCH_SIZE))
     preferred = scheduler["preferred_batch_sizes"]
     unsupported = {
@@ -272,7 +273,7 @@ def _configuration(facts: tuple[_Fact, ...]) -> Configuration | None:
         "a queue timeout": value_of(models.QUEUE_TIMEOUT) > 0,
         "instances of several kinds": len({labels["kind"] for labels, _ in instances}) > 1,
     }
-    steps = sorted((int(of["position"]), of["step_model"]) for of, _ in by_name[models.ENSEMBLE_STEP.name])
+    steps = sorted((int(labels["position"]), labels["step_model"]) for labels, _ in of(models.ENSEMBLE_STEP))
     return Configuration(
         instances=int(sum(value for _, value in instances)) or 1,
         kind=instances[0][0]["kind"] if instances else "",

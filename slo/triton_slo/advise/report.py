@@ -18,7 +18,7 @@ from triton_slo.advise.measured import Configuration, Measured, total, totals
 from triton_slo.amounts import digits, ratio
 
 _WIDTH = 80
-ENOUGH = 200
+_COMPARED = 200
 """Requests since the change, with fewer of which nothing is compared."""
 
 
@@ -205,8 +205,8 @@ def compare(advice: Advice, at: float, measured: Measured) -> Comparison:
     found = replace(found, changed="; ".join(changed))
     steps = [step for step in measured.steps if step.requests and step.at - step.seconds >= at]
     sums, servers = total(steps), len({step.server for step in steps})
-    if sums.requests < ENOUGH:
-        return replace(found, open=f"{sums.requests:.0f} requests since the change; {ENOUGH} are needed")
+    if sums.requests < _COMPARED:
+        return replace(found, open=f"{sums.requests:.0f} requests since the change; {_COMPARED} are needed")
     played = play(now.setting(fit.rows), steps, fit.service, fit.burst)
     wait, predicted = played.wait, played.modelled_wait
     near = abs(wait - predicted) <= max(0.1 * promise.threshold, 0.25 * predicted)

@@ -97,7 +97,8 @@ def simulate(
     arrivals = [at / rate for at in _arrivals(burst, requests, seed + 1)]
     outcome, full, limit = Outcome(), setting.max_batch, setting.limit
     if full == 1 and not limit:  # what is below, in a tenth of the time
-        outcome.executions, mean, ends = len(arrivals), service.seconds(1), [0.0] * setting.instances
+        outcome.executions = len(arrivals)
+        mean, ends = service.seconds(1), [0.0] * setting.instances
         for at, factor in zip(arrivals, factors, strict=False):  # there is no last factor
             first, took = ends[0], mean * factor
             start = first if first > at else at

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import requests
 
-from slo.advise.made import Made, poisson, series, varying
+from slo.advise.made import BATCHING, STEP, Made, poisson, series, varying
 from support.history import openmetrics, serve
 from support.loopback import free_ports, started
 from support.waiting import eventually
 from triton_exporter.catalogue.external import headroom
 from triton_slo import autoscaling
-from triton_slo.advise.measured import Configuration, Measured, Promise
+from triton_slo.advise.measured import Configuration, Measured, Promise, Step
 from triton_slo.advise.watch import Watch
 from tritonwatch.cli import main
 
@@ -87,6 +87,29 @@ def test_a_model_is_computed_again_when_something_moved() -> None:
     assert 1 == computed(11, 300, 0.012, replace(ONE, instances=2))
     assert len(list(known.families(360)[0].samples)) == 2
     assert not list(known.families(361)[0].samples)
+
+
+def test_another_server_changes_the_headroom() -> None:
+    """It has no traffic yet, so that no rate moved; autoscaling on the headroom of fewer would add ever more."""
+    steps = Made(lambda requests, _: 0.04 + 0.005 * requests, batch=8).steps(poisson(20, 900))
+    watch = Watch(60)
+    for known in (steps, steps, [*steps, Step("b", steps[-1].at, STEP)]):
+        watch.update([Measured("m", "1", BATCHING, tuple(known), (WAITS,))], 1000.0)
+
+    assert 2 == watch.computations
+
+
+def test_the_headroom_is_that_of_the_last_minutes() -> None:
+    """Three times as much in the last minute is 3 % of the hour: nothing is computed again, and there is a third of the room."""
+    watch, rooms = Watch(60), []
+    for last in (10, 30):
+        times = [*poisson(10, 3540), *(3540 + at for at in poisson(last, 60, seed=2))]
+        steps = Made(varying(0.01)).steps([*times, 3600])
+        watch.update([Measured("m", "1", Configuration(), tuple(steps), (WAITS,))], 1000.0)
+        rooms += [sample.value for sample in watch.families(1000.0)[0].samples if "estimate" in sample.series]
+
+    assert 1 == watch.computations
+    assert rooms[0] / rooms[1] == pytest.approx(3, rel=0.15)
 
 
 @pytest.mark.parametrize(
