@@ -174,7 +174,7 @@ def _refuse_contradiction(play: Play, breaks: Range, over: Sequence[Overload], s
 
 def _why_no_estimate(play: Play, breaks: Range) -> tuple[str, str]:
     """Return the reason and its sentence; empty ones where there is an estimate."""
-    if breaks.estimate and breaks.most:
+    if breaks.estimate:
         return "", ""
     fitted, promise, now = play.fit, play.promise, play.now
     cv2 = f"cv2 {fitted.service.cv2:.2f}"
@@ -271,15 +271,12 @@ class Play:
             # The same variation may come from many executions that are late or from a few that last very long:
             # what is certain is that requests do not wait less than if no execution varied.
             return Range(None, None, (1 + MARGIN) * self._break(configuration, replace(fast, cv2=0.0)))
+        limits = [self._break(configuration, each) for each in (service, slow, fast)]
         # Where a full batch may take so much longer than at best, only limits are given.
-        vague = slow.seconds(full) > 1.3 * fast.seconds(full)
-        estimate = None if vague else self._break(configuration, service)
-        limits = [] if estimate is None else [estimate]
-        if slow.seconds(full) > 1.02 * fast.seconds(full) or slow.cv2 - fast.cv2 > 0.02:
-            limits += [self._break(configuration, end) for end in (slow, fast)]
-        most = (1 + MARGIN) * max(limits)
+        estimate = None if slow.seconds(full) > 1.3 * fast.seconds(full) else limits[0]
         # Where it may be broken at any traffic, only an upper limit is known.
-        return Range((1 - MARGIN) * min(limits), estimate, most) if min(limits) else Range(None, None, most)
+        least = (1 - MARGIN) * min(limits) or None
+        return Range(least, estimate if least else None, (1 + MARGIN) * max(limits))
 
     def _break(self, configuration: Configuration, service: Service) -> float:
         """Return the highest rate up to which the objective is met, beginning with the traffic of now."""
