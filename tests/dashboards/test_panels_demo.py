@@ -205,22 +205,13 @@ def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:
     assert {} == {panel: text for panel, text in words.items() if text in ("", "No data")}
 
 
-def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
-    """No warning, and no hint but the one that Triton's counters lack _total in their names."""
+def test_every_answer_can_be_read(views: tuple[View, ...]) -> None:
+    """Without warning or hint but that Triton's counters lack _total; a name for each series; no share of nothing."""
     printed = {text for _, _, answer in _queries(views) for text in (*answer.warnings, *answer.infos)}
-
-    assert set() == {text for text in printed if "might not be a counter" not in text}
-
-
-def test_legends_name_every_series(views: tuple[View, ...]) -> None:
-    """Within a panel no two series carry the same name, and none has a blank where a label is missing."""
-    assert [] == [wrong for view in views for wrong in view.nameless()]
-
-
-def test_no_value_is_nan_or_infinite(views: tuple[View, ...]) -> None:
-    """A share of nothing has no value: never NaN, never infinite."""
     wrong = {query for query, _, answer in _queries(views) if not all(map(math.isfinite, answer.last()))}
 
+    assert set() == {text for text in printed if "might not be a counter" not in text}
+    assert [] == [nameless for view in views for nameless in view.nameless()]
     assert set() == wrong
 
 

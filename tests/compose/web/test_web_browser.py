@@ -88,7 +88,7 @@ def test_the_overview_begins_with_what_is_broken(browser: Browser, site: str) ->
         "✖\ntriton-1:8000 does not answer since HH:MM UTC\nnothing serves embedder now\nranker: still served by 1 of 2 servers",
         "✖\nbroken failed to load on triton-0:8000 since DAY HH:MM UTC: nothing serves it now; reason: missing file",
         "✖\nranker version 2: 20 % of requests took over 500ms in the last 5 min, at most 1 % may",
-        "▲\nNothing is known about triton-2:8000: its exporter does not answer",
+        "▲\nNothing is known about triton-2:8000 since HH:MM UTC: its exporter does not answer",
     ] == lines
     assert objective.startswith("latency")
 
