@@ -21,8 +21,8 @@ from triton_slo.advise.simulate import Service, Setting, simulate
 
 STRANGE = 0.1
 """A part whose executions take longer or shorter by more than this share is not used."""
-_PLAYED = 10_000
-"""Requests that are played at each rate."""
+_PLAYED = 5_000
+"""Requests that are played for each part of the time."""
 READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
 LARGE_Z = 3.0
@@ -397,19 +397,17 @@ def waits_less(found: Fit | Played, threshold: float) -> bool:
 
 def play(setting: Setting, steps: Sequence[Step], service: Service, burst: float) -> Played:
     """Play the present, at the rates of its parts."""
-    blocks = sorted(map(total, _parts(steps)), key=lambda block: block.rate)
-    # Blocks of about the same rate are played at once. Of each: modelled seconds and executions, and how far off by chance.
+    blocks = list(map(total, _parts(steps)))
+    # Of each: modelled seconds and executions, and how far off by chance.
     queued, executed, chance = [], [], []
-    for key, own in groupby(blocks, lambda block: round(math.log(block.rate) / 0.3)):
-        alike = list(own)
-        level = total(alike)
-        outcome = simulate(setting, service, level.rate, burst, requests=_PLAYED, seed=key)
-        queued += [outcome.mean_wait * block.requests for block in alike]
-        executed += [outcome.executions / len(outcome.waits) * block.requests for block in alike]
+    for number, block in enumerate(blocks):
+        outcome = simulate(setting, service, block.rate, burst, requests=_PLAYED, seed=number)
+        queued.append(outcome.mean_wait * block.requests)
+        executed.append(outcome.executions / len(outcome.waits) * block.requests)
         parts = [fmean(outcome.waits[k : k + 250]) for k in range(0, len(outcome.waits) - 249, 250)]
         # Both what was measured and what is played are samples.
         scatter = 250**0.5 * stdev(parts) if len(parts) > 1 else 0.0
-        chance.append(scatter * math.hypot(level.requests**0.5, level.requests / _PLAYED**0.5))
+        chance.append(scatter * math.hypot(block.requests**0.5, block.requests / _PLAYED**0.5))
 
     def above(measured: Sequence[float], modelled: Sequence[float], chance: Sequence[float]) -> float:
         whole, expected = math.fsum(measured), max(1e-9, math.fsum(modelled))
