@@ -711,8 +711,12 @@ def test_what_fails_again_beside_the_title_is_said_and_called(tmp_path: Path) ->
     assert f"m: objective errors · since {clock(again)}" == events[0].words
 
 
-def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path) -> None:
-    """It was unloaded at 09:51:19, after errors: the message said since 09:51, since 09:37, and again since 09:50."""
+@pytest.mark.parametrize("fires_anew", [True, False])
+def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path, fires_anew: bool) -> None:
+    """It was unloaded at 09:51:19, after errors: the message said since 09:51, since 09:37, and again since 09:50.
+
+    Where its alert fires on from an outage before, a ticket led: "No server serves model lang, over".
+    """
     now = time.time() // STEP * STEP
     model = {"model": "lang", "version": "1"}
     own = {"severity": "critical", "tier": "page_slow", "alertname": Errors.burn_alert}
@@ -729,8 +733,11 @@ def test_another_fault_of_a_model_began_when_its_servers_lost_it(tmp_path: Path)
         (str(state.MODEL_READY), lost, steps(now, (-1200, 1), (-30, 0))),
         (str(state.MODEL_NOT_READY_SINCE), lost, steps(now, (-30, now - 43))),
     ]
-    before = about(now).model_copy(update={"members": {"e": errors, "d": down, "r": burn}})
-    over = {key_of(page.labels): Fault(over=OVER, since=now - 500) for page in (errors, burn)}
+    flaps = Member(labels={"alertname": "TritonModelFlapping", **lost}, starts_at=now - 5)
+    joins = {"d": down} if fires_anew else {"d": down.model_copy(update={"starts_at": now - 600}), "f": flaps}
+    before = about(now).model_copy(update={"members": {"e": errors, "r": burn, **joins}})
+    were = (errors, burn) if fires_anew else (errors, burn, down)
+    over = {key_of(page.labels): Fault(over=OVER, since=now - 500) for page in were}
     before = before.model_copy(update={"evidence": Evidence(at=now - 32, faults=over)})
     with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
         prometheus = Prometheus(Access(url))

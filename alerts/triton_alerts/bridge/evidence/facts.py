@@ -581,18 +581,15 @@ def servers(prometheus: Prometheus) -> Source:
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
         known = _serving(prometheus, member) if of_model else _live(prometheus, member)
         faults, of_lead = dict(known.faults), known.faults.get(key_of(member.labels), Fault())
-        fails = known.servers_not_ready and known.faults and not of_lead.over
         alike = next((alike for alike in (EXPORTER_DOWN, NOT_SERVED) if member.name in alike), ())
         others = {key_of(each.labels): each for each in incident.firing if each is not member}
         for key, other in others.items():
-            is_there = other.labels.get("instance") == member.labels.get("instance")
-            explains = other.name in EXPLAINED_BY_LOAD_FAILURE
-            if is_there and other.name in alike:
+            if other.name in alike and other.labels.get("instance") == member.labels.get("instance"):
                 faults.setdefault(key, of_lead)
-            elif explains and known.servers_not_ready == 0:
+            elif of_model and other.name in _OVER_ONCE_READY and not other.labels.get("instance"):
+                faults |= _serving(prometheus, other).faults  # few: one of each name
+            elif other.name in EXPLAINED_BY_LOAD_FAILURE and known.servers_not_ready == 0:
                 faults.setdefault(key, of_lead if of_lead.over else Fault(over="ready again"))
-            elif explains and fails and (is_there or not other.labels.get("instance")):
-                faults.setdefault(key, of_lead)
         return known.model_copy(update={"faults": faults})
 
     return ask
