@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from triton_exporter.common.duration import in_words, measured_text, parse_seconds, time_text
 from triton_exporter.common.moments import hour_text, local_text, rfc3339, utc_text
 from triton_slo.amounts import budget_left, burn_rate, digits, percent, ratio
 from tritonwatch.status_table import duration, rate
@@ -16,22 +17,27 @@ SPENT = (
 )
 BURNED = ((0.0, "0x"), (0.564, "0.564x"), (14.4, "14.4x"), (99.96, "100x"), (1000.4, "1000x"))
 SHARES = (
-    (0.0, "0 %"),
-    (0.001, "0.1 %"),
-    (0.0346, "3.5 %"),
-    (0.994, "99 %"),
-    (0.997, "100 %"),
-    (1.0, "100 %"),
+    *((0.0, "0 %"), (0.001, "0.1 %"), (0.0346, "3.5 %"), (0.994, "99 %"), (0.997, "100 %"), (1.0, "100 %")),
 )
 MOMENTS = (
     (0.0, ("1970-01-01 00:00:00 UTC", "1970-01-01 01:00", "1970-01-01T00:00:00Z")),
     (1790805599.9, ("2026-09-30 21:59:59 UTC", "2026-09-30 23:59", "2026-09-30T21:59:59Z")),
 )
+THRESHOLDS = ("0.25ms", "2.5ms", "500ms", "1s", "2.5s", "90s", "2m", "1h", "1d")
+"""As objectives write them: none is rounded."""
+MEASURED = (
+    *((None, "-"), (0.0, "0ms"), (0.00035, "0.35ms"), (0.012512, "12.5ms"), (0.9996, "1s"), (93.44, "93.4s")),
+)
+LASTED = ((-1, "0s"), (59.7, "1m"), (200, "3m 20s"), (3600, "1h"), (11_100, "3h 5m"), (187_200, "2d 4h"))
+"""In the two largest units; a clock that was set back gives no minus."""
 
 
 @pytest.mark.parametrize(
     ("expected", "actual"),
     [
+        *((text, time_text(parse_seconds(text))) for text in THRESHOLDS),
+        *((text, measured_text(seconds)) for seconds, text in MEASURED),
+        *((text, in_words(seconds)) for seconds, text in LASTED),
         *((words, budget_left(share)) for share, words in SPENT),
         *((words, burn_rate(times)) for times, words in BURNED),
         *((words, percent(share)) for share, words in SHARES),
