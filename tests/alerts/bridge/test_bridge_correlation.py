@@ -515,6 +515,17 @@ def test_the_next_fault_of_an_alert_has_no_cause_of_the_one_before(bridge: Bridg
     assert "*Causes*" not in shown[-1]
 
 
+def test_the_begin_beside_a_title_is_of_its_fault() -> None:
+    """Requests had failed for five minutes, and nothing served the model for a few seconds: since five minutes."""
+    faults = fails(ERRORS, since=100.0) | fails(DOWN, since=400.0)
+    incident = _incident(ERRORS, DOWN, evidence=Evidence(at=410.0, faults=faults))
+    raised = Event(at=410.0, kind="raised", severity="critical", alerts=("TritonModelDownEverywhere",))
+
+    assert " · since <!date^400^" in messages.root(incident, Style(), 410.0).text
+    assert "(10s)" in messages.root(incident, Style(), 410.0).text
+    assert messages.reply(incident, (raised,)).text.endswith(" · since 00:06 UTC")
+
+
 def test_an_outage_keeps_its_cause_once_it_is_over(bridge: Bridge) -> None:
     """That the model was unloaded was lost from its title: an objective that was over came to stand beside it."""
     cause = SourceFacts(cause="unloaded at 11:11 UTC", faults=over(ERRORS) | fails(DOWN))

@@ -273,8 +273,7 @@ def _now_is(event: Event) -> str:
 def _raised_line(incident: Incident, event: Event, mention: str) -> str:
     """Return the line that calls somebody: all that a push notification shows."""
     who = f" {mention}" if mention else ""
-    since = hour_text(incident.again_since or incident.since, event.at)
-    what = event.words or f"{headline(incident, state=False)} · since {since}"
+    what = event.words or f"{headline(incident, state=False)} · since {hour_text(incident.began, event.at)}"
     lines = [f"{_now_is(event)}{who}: {prose(what, 600)}"]
     if incident.lead.name not in event.alerts:
         lines.append(_alert_names(event).strip())
@@ -288,8 +287,7 @@ def _raised_line(incident: Incident, event: Event, mention: str) -> str:
 
 def _since(incident: Incident) -> str:
     """Return when what fails began, for a message of an open incident."""
-    again = incident.again_since
-    return f"again since {slack_time(again)}" if again else f"since {slack_time(incident.since)}"
+    return f"{'again ' if incident.again_since else ''}since {slack_time(incident.began)}"
 
 
 def _closed_line(incident: Incident, others: int | None) -> str:
@@ -454,7 +452,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
         f"{mention} *Nobody has acknowledged" if calls else "*Nobody had acknowledged",
         f" this page for {in_words(after)}*{where}\n",
         f"{prose(headline(incident), 500)}\n",
-        f"{fires} {slack_time(incident.again_since or incident.since)}, incident `{incident.name}`",
+        f"{fires} {slack_time(incident.began)}, incident `{incident.name}`",
     ]
     body = "".join(lines).strip()
     if incident.open and not is_page:
@@ -471,7 +469,7 @@ def _state_line(incident: Incident, now: float) -> str:
     if incident.is_watched:  # no age: the message is edited only where something changes
         when, word = f"open since {slack_time(incident.since)}", f"{word}, over"
     elif incident.open:
-        lasts = now - (incident.again_since or incident.since)
+        lasts = now - incident.began
         when = f"{_since(incident)} ({in_words(lasts)})"
     else:
         lasted = in_words(incident.ended_at - incident.since)

@@ -283,7 +283,7 @@ def error_messages(exporters: Sequence[Access]) -> Source:
         }
         if asked and not answers:
             raise next((future.exception() for future in done), None) or TimeoutError("no answer in time")
-        of_load, began = incident.lead.name == LOAD_FAILED, incident.again_since or incident.since
+        of_load, began = incident.lead.name == LOAD_FAILED, incident.began
         reasons = {
             f"{name} on {_server_of(page, url)}" if len(exporters) > 1 else name: reason
             for url, page in answers.items()
@@ -940,8 +940,8 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
                     LOAD_FAILED,
                     UNLOADED_IN_USE,
                 )
-                began = (incident.again_since or incident.since) - LATE_SECONDS
-                if explains and last.what == _CHANGE_WORDS["unloaded"] and last.at >= began:
+                is_its = last.what == _CHANGE_WORDS["unloaded"] and last.at >= incident.began - LATE_SECONDS
+                if explains and is_its:
                     return SourceFacts(facts=facts, cause=f"{UNLOADED}{hour_text(last.at, now)}")
                 return SourceFacts(facts=facts)
         return SourceFacts()

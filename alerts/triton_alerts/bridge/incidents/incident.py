@@ -397,6 +397,12 @@ class Incident(BaseModel, frozen=True):
         return began if began > self.fired_at and all(end <= began for end in ends) else None
 
     @property
+    def began(self) -> float:
+        """When the fault of what leads began, as Prometheus shows it; else since when it fails, else the first did."""
+        fault = self.fault(self.lead)
+        return (not fault.over and fault.since) or self.again_since or self.since
+
+    @property
     def silenced(self) -> bool:
         """True if a silence made by this bridge covers everything that fires."""
         return self.silence is not None and all(map(self.silence.covers, self.firing))
