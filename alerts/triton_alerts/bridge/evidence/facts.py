@@ -134,9 +134,7 @@ class Enricher:
             asked = {key_of(each.labels) for each in incident.firing or incident.members.values()}
             found = [self.gather(incident, now)]
             judged, _ = _attach(asked, found[0], incident)
-            if (
-                not judged.evidence_is_about_lead
-            ):  # no message has the title of a lead of which nothing is known
+            if not judged.evidence_is_about_lead:  # no title is of a lead of which nothing is known
                 found.append(self.gather(judged, now))
             with self.store.transaction():
                 for evidence in found:
@@ -369,8 +367,7 @@ def objective_budget(prometheus: Prometheus) -> Source:
         since = min(began or incident.since, incident.since)
         faults = {}
         for key, each in {key_of(m.labels): m for m in incident.firing if names.SLO in m.labels}.items():
-            is_its = member is not None and is_same(each, member)
-            of_each = counts if is_its else _counts(prometheus, each)[1]
+            of_each = counts if member and is_same(each, member) else _counts(prometheus, each)[1]
             if fault := _judged(prometheus, each, incident.fault(each), of_each):
                 faults[key] = fault
         if member is None:
@@ -384,9 +381,11 @@ def objective_budget(prometheus: Prometheus) -> Source:
             known = _budget_facts(prometheus, member, age, burning)
         known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
-            is_over = bool(faults.get(key_of(member.labels), incident.fault(member)).over)
-            begin = incident.again_since or since
-            known = known.and_newer(_not_ready(prometheus, member, begin, is_over=is_over))
+            fault, begin = (
+                faults.get(key_of(member.labels), incident.fault(member)),
+                incident.again_since or since,
+            )
+            known = known.and_newer(_not_ready(prometheus, member, begin, is_over=bool(fault.over)))
         unknown = {} if member is incident.lead else dict.fromkeys(("title", "dead_server"))
         return known.model_copy(update=unknown)
 
@@ -502,7 +501,8 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over:
     dead = _dead_server(prometheus, set(bad_servers))
     if not of_readiness:
         if bad_servers and any(ready.values()):
-            return _beside_a_dead_server(prometheus, member, since)
+            beside = _beside_a_dead_server(prometheus, member, since)
+            return beside.model_copy(update={"dead_server": ""})
         return SourceFacts(dead_server="" if is_over else dead)
     model = member.labels["model"]
     if not bad_servers:
@@ -539,11 +539,10 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
     if not down or (
         of_errors and prometheus.instant(f"{failures} > 0 and on (instance) {state.SERVER_LIVE} == 1")
     ):
-        return SourceFacts(dead_server="")
+        return SourceFacts()
     dead = down[0]
     return SourceFacts(
-        dead_server="",
-        first_step=f"Start {dead.instance} again: it does not answer{since_text(dead.since)}, and is the likely cause.",
+        first_step=f"Start {dead.instance} again: it does not answer{since_text(dead.since)}, and is the likely cause."
     )
 
 
@@ -936,14 +935,10 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
             series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
                 last, facts = recent[0], ((LAST_CHANGE, _changes_text(recent, now)),)
-                explains = member.name in ABOUT_READINESS and member.name not in (
-                    LOAD_FAILED,
-                    UNLOADED_IN_USE,
-                )
-                is_its = last.what == _CHANGE_WORDS["unloaded"] and last.at >= incident.began - LATE_SECONDS
-                if explains and is_its:
-                    return SourceFacts(facts=facts, cause=f"{UNLOADED}{hour_text(last.at, now)}")
-                return SourceFacts(facts=facts)
+                explains = last.what == _CHANGE_WORDS["unloaded"] and last.at >= incident.began - LATE_SECONDS
+                explains = explains and member.name in EXPLAINED_BY_LOAD_FAILURE
+                cause = f"{UNLOADED}{hour_text(last.at, now)}" if explains else ""
+                return SourceFacts(facts=facts, cause=cause)
         return SourceFacts()
 
     return ask
