@@ -461,18 +461,19 @@ def _match(
     def is_longer(played: Played, share: float) -> bool:
         return wait - played.modelled_wait > share * threshold
 
-    def is_bursty(played: Played, least: float) -> bool:
-        # Where the batcher delays them, bursts hardly wait longer: they fill the batches.
-        return (played.z_batch if setting.delay else played.z) > least
-
     # Where waits differ from time to time, no z is large. A hundredth of the threshold Triton itself may take.
     far = wait > 2 * alone.modelled_wait and is_longer(alone, 0.1)
+    waits_longer = far or (alone.z > LARGE_Z and is_longer(alone, 0.01))
+
+    def too_few(burst: float) -> bool:
+        # Where a delay is most of the wait, bursts only fill the batches.
+        played = play(setting, steps, service, burst)
+        return (played.z if waits_longer else played.z_batch) > 0
+
     burst, played = 1.0, alone
-    if far or (is_bursty(alone, LARGE_Z) and (setting.delay or is_longer(alone, 0.01))):
+    if waits_longer or alone.z_batch > LARGE_Z:
         # From small ones on: bursts that fill a batch do not wait for its delay.
-        found = highest(
-            lambda burst: is_bursty(play(setting, steps, service, burst), 0), 1.0, most, precision=0.05
-        )
+        found = highest(too_few, 1.0, most, precision=0.05)
         # Are the counts likelier with these bursts than without?
         if index * (1 - 1 / found) > math.log(found):
             burst, played = found, play(setting, steps, service, found)

@@ -43,7 +43,10 @@ class Made:
         free, waiting = [0.0] * self.instances, list(times)
         i = 0
         while i < len(waiting):
-            start = max(free[0], waiting[i] + self.before_queue)
+            due = waiting[i] + self.before_queue
+            if 1 < self.batch <= len(waiting) - i:  # a full batch waits no longer
+                due = min(due, waiting[i + self.batch - 1])
+            start = max(free[0], due)
             taken = [at for at in waiting[i : i + self.batch] if at <= start]
             count, took = len(taken), self.seconds(len(taken), start)
             heapreplace(free, start + took)

@@ -100,7 +100,8 @@ def test_bursts_show_in_six_minutes(seed: int) -> None:
     delayed = Made(varying(0.02, 0.002), batch=8, before_queue=0.05).steps(
         poisson(20, 600, burst=3, seed=seed)
     )
-    assert 3 == pytest.approx(fitted(delayed, replace(BATCHING, delay=0.05)).burst, rel=0.15)
+    patient = replace(PROMISE, threshold=1.0)
+    assert 3 == pytest.approx(fitted(delayed, replace(BATCHING, delay=0.05), patient).burst, rel=0.15)
 
 
 def test_slow_changes_of_the_traffic_are_neither_bursts_nor_a_delay() -> None:
