@@ -63,6 +63,17 @@ def about(now: float, **labels: str) -> Incident:
     return Incident(name="n", key="k", receiver="r", opened_at=now - 590, members={"a": member})
 
 
+class At(Prometheus):
+    """Prometheus at a moment of the past."""
+
+    def __init__(self, access: Access, at: float) -> None:
+        super().__init__(access)
+        self.at = at
+
+    def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
+        return super().instant(query, self.at if at is None else at)
+
+
 def judged(incident: Incident, known: SourceFacts, at: float) -> Incident:
     """Return the incident once the sources have said what they know."""
     asked = {key_of(member.labels) for member in incident.members.values()}
@@ -574,7 +585,10 @@ def test_a_fault_that_comes_back_is_told_from_then(tmp_path: Path) -> None:
 
 
 def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path) -> None:
-    """It was said to have begun when its alert did, 50 s late, and to be back before it was."""
+    """It was said to have begun when its alert did, 50 s late, and to be back before it was.
+
+    Where a page joined a ticket that fired on, it counted from the fault before.
+    """
     now = time.time() // STEP * STEP
     times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
     labels = {"slo": "errors", "indicator": "errors", "model": "ranker", "version": "1"}
@@ -593,10 +607,15 @@ def test_a_fault_began_and_came_back_when_its_objective_last_held(tmp_path: Path
     incident = about(now, **labels, alertname=Errors.burn_alert, severity="critical")
     over = Evidence(at=now - 120, faults=over_since(incident, now - 240))
     incident = incident.model_copy(update={"evidence": over})
+    ticket = incident.lead.model_copy(update={"labels": {**incident.lead.labels, "severity": "warning"}})
+    page = incident.lead.model_copy(update={"starts_at": now - 5})
+    joined = incident.model_copy(update={"members": {"a": ticket, "b": page}, "evidence": None})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident)
+        of_page = from_prometheus(Prometheus(Access(url)))(joined)
     incident = judged(incident, known, now)
 
+    assert f" since {clock(incident.again_since or 0.0)}), target" in (of_page.title or "")
     assert now - 660 - STEP <= (known.began or 0.0) <= now - 660 + STEP
     assert now - 60 - STEP <= (incident.again_since or 0.0) <= now - 60 + STEP
 
@@ -1413,20 +1432,24 @@ def test_that_no_server_served_a_model_is_past_once_one_does(tmp_path: Path) -> 
     """ "No server serves model lang; ready again since" stood for two minutes."""
     now = time.time() // STEP * STEP
     of_model = {"instance": "c", "model": "solo", "version": "1"}
-    since = steps(now, (-690, now - 690), (-390, None))
+    since = steps(now + 1, (-690, now - 690), (-390, None))
     series = [
         (str(state.SERVER_LIVE), {"instance": "c"}, flat(now, 1)),
-        (str(state.MODEL_READY), of_model, steps(now, (-900, 1), (-690, 0), (-390, 1))),
+        (str(state.MODEL_READY), of_model, steps(now + 1, (-900, 1), (-690, 0), (-390, 1))),
         (str(state.MODEL_NOT_READY_SINCE), of_model, since),
     ]
     incident = about(now, alertname="TritonModelDownEverywhere", model="solo")
     with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
         during = judged(incident, serving(Prometheus(Access(url)))(incident), now)
+        first = serving(At(Access(url), now - 387))(incident)
     ended = incident.lead.model_copy(update={"ends_at": now})
     closed = during.model_copy(update={"members": {"a": ended}, "closed_at": now})
 
     assert f"🟡 No server served model solo; ready again at {clock(now - 390)}" == headline(during)
     assert "🟢 Resolved: No server served model solo" == headline(closed)
+    # At once it was the scrape before, and half a minute later another minute.
+    (at_first,) = first.faults.values()
+    assert abs((at_first.since or 0.0) - (during.fault(incident.lead).since or 0.0)) < 5
 
 
 @pytest.mark.parametrize(("ended", "over"), [(-315, True), (-900, False), (0, False)])

@@ -679,8 +679,9 @@ def _over(prometheus: Prometheus, what: str, good: str, ended: Sample | None) ->
     if ended is None:
         return Fault(over=what)
     seen = f"max(min_over_time((timestamp({good}) > {ended.value})[30m:5s]))"
-    since = _first(prometheus, seen) or ended
-    return Fault(over=f"{what} at {hour_text(since.value, since.at)}", since=since.value)
+    found = _first(prometheus, seen)
+    since = ended.at if found is None else found.value  # the steps may not be there yet
+    return Fault(over=f"{what} at {hour_text(since, ended.at)}", since=since)
 
 
 _OVER_ONCE_READY = {

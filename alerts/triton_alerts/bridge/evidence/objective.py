@@ -178,7 +178,7 @@ class Burning:
     def began(self) -> float:
         """When the fault of the objective began or came back; at the end of the incident, when the first began."""
         incident = self.incident
-        present = self.fault if self.was.over else self.was
+        present = self.was if self.was.since and not self.was.over else self.fault
         if incident.open and not present.over and present.since:
             return present.since
         if not incident.open and incident.earliest is not None:
