@@ -381,10 +381,8 @@ def objective_budget(prometheus: Prometheus) -> Source:
             known = _budget_facts(prometheus, member, age, burning)
         known = known.model_copy(update={"began": began, "faults": faults})
         if incident.open:  # else the title says what was wrong, not what is ready now
-            fault, begin = (
-                faults.get(key_of(member.labels), incident.fault(member)),
-                incident.again_since or since,
-            )
+            fault = faults.get(key_of(member.labels), incident.fault(member))
+            begin = incident.again_since or since
             known = known.and_newer(_not_ready(prometheus, member, begin, is_over=bool(fault.over)))
         unknown = {} if member is incident.lead else dict.fromkeys(("title", "dead_server"))
         return known.model_copy(update=unknown)
@@ -485,7 +483,7 @@ def _time(seconds: float) -> str:
 
 
 def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over: bool) -> SourceFacts:
-    """Return on how many servers the model is not ready, since when, and what to do about it.
+    """Return on how many servers the model is not ready, and since when.
 
     For an objective that is not about this, only whether a server does not answer. That is no fault of one that is over:
     the server has an alert of its own.
@@ -494,12 +492,11 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over:
     if not where.parts:
         return SourceFacts()
     ready = _by_server(prometheus, f"{state.MODEL_READY}{where}")
-    of_readiness = member.labels.get(names.INDICATOR) == Readiness.name()
     if not ready:
         return _removed(prometheus, member)
     bad_servers = sorted(name for name, good in ready.items() if not good)
     dead = _dead_server(prometheus, set(bad_servers))
-    if not of_readiness:
+    if member.labels.get(names.INDICATOR) != Readiness.name():
         if bad_servers and any(ready.values()):
             beside = _beside_a_dead_server(prometheus, member, since)
             return beside.model_copy(update={"dead_server": ""})
@@ -513,12 +510,7 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over:
     began = since_text(_first(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
     many = f"{len(bad_servers)} of {len(ready)} servers" if len(ready) > 1 else "its only server"
     on = f"{listed(bad_servers, 1)} ({many})"
-    title = f"{model} is not ready on {on}{began}"
-    others = where.also('state!="ready"')
-    bad = prometheus.instant(f"count by (state) ({state.MODEL_STATE}{others} == 1)")
-    now = max(bad, key=lambda sample: sample.value, default=None)
-    step = Readiness.step_for(f"state:{now.labels.get('state')}") if now is not None else ""
-    return SourceFacts(title=title, first_step=step)
+    return SourceFacts(title=f"{model} is not ready on {on}{began}")
 
 
 def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) -> SourceFacts:
