@@ -211,12 +211,12 @@ class Processes:
             ours.recv(1)  # any answer: before it, the connection may not be accepted yet
             for candidate in new:
                 try:
-                    ends = [
-                        end
+                    # An IPv6 socket shows an IPv4 address with a prefix.
+                    if ours.getsockname()[:2] in [
+                        (end.raddr.ip.removeprefix("::ffff:"), end.raddr.port)
                         for end in candidate.net_connections("tcp")
                         if end.status == psutil.CONN_ESTABLISHED
-                    ]
-                    if ours.getsockname()[:2] in [(_plain(end.raddr.ip), end.raddr.port) for end in ends]:
+                    ]:
                         return candidate
                     self._strangers.add(candidate)
                 except psutil.AccessDenied:
@@ -342,8 +342,3 @@ def _allocated(path: str) -> int:
         return os.stat(path).st_blocks * 512
     except OSError:
         return 0
-
-
-def _plain(address: str) -> str:
-    """Return an IPv4 address as such where an IPv6 socket shows it."""
-    return address.removeprefix("::ffff:")

@@ -52,7 +52,7 @@ STACKS = {
 AIMS = {
     "10, idle": "0.4 %",
     "1,000, idle": "1 %",
-    "1,000, 5 % active": "a quarter of all active",
+    "1,000, 5 % active": "a quarter of all active at 965d710a",
     "1,000": "-",
 }
 
