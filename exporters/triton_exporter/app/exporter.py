@@ -339,7 +339,7 @@ def give_back_large_buffers() -> None:
     """Have glibc return most of its freed memory to the system at once, and use one arena.
 
     A scrape of 1,000 models makes several buffers of 5 to 10 MB; by default glibc keeps them, for each thread. One is
-    kept, for the next reading: new memory costs it a sixth more. Does nothing where the C library is another one.
+    kept, for the next reading: with new memory it takes a third more. Does nothing where the C library is another one.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
