@@ -28,8 +28,8 @@ READ_APART = 0.2
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
 SLOWER, ALIKE, ENOUGH = 1.5, 1.25, 20
-"""Executions that take so many times as long, in an overload by traffic within this factor of that before, are its reason;
-and how many of them tell that."""
+"""Executions that take so many times as long, in an overload by traffic within this factor of that before, are its reason,
+however few: that the queue grew is no chance. So many executions and requests tell what was before."""
 PRESENT = (300.0, 60.0, 0.0)
 """Seconds that may be the present; 0 is one step."""
 
@@ -75,7 +75,8 @@ class Overload:
     """A time (Unix) in which more requests a second came than all instances answered.
 
     It ends when instances are free again; it `lasts` until the queue gets shorter. `took` are the seconds of an execution in
-    it, `took_before` those before it; 0 where too few are known. `growth` is how many times as many inferences came as before.
+    it, 0 where none succeeded, and `took_before` those before it, 0 where too few did. `growth` is how many times as many
+    inferences came as before.
     """
 
     since: float
@@ -89,8 +90,9 @@ class Overload:
 
     @property
     def is_slowness(self) -> bool:
-        """Whether executions that take longer are why, and not more traffic."""
-        return self.took >= SLOWER * self.took_before > 0 and self.growth <= ALIKE
+        """Whether executions that take longer, or do not end, are why, and not more traffic."""
+        is_longer = not self.took or self.took >= SLOWER * self.took_before
+        return self.took_before > 0 and is_longer and self.growth <= ALIKE
 
     def covers(self, step: Step) -> bool:
         """Return whether requests that waited in that queue may be in a step."""
@@ -117,9 +119,17 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
     Where clients wait for answers, it stops growing at their number.
     """
     found, moments = list[Overload](), totals(steps, attrgetter("at"))
+    # At least so many requests wait at the end of each step.
+    queue = accumulate((sums.waiting for sums in moments), lambda before, more: max(0.0, before + more))
+    queued: dict[float, float] = dict(zip((sums.at for sums in moments), queue, strict=True))
 
     def is_busy(sums: Step) -> bool:  # readings that are apart leave out some of the time
-        return sums.requests > 0 and sums.busy_seconds > 0.9 * configuration.instances * sums.seconds
+        if not sums.executions:
+            return queued[sums.at] > 0
+        # What each instance has begun is counted when it ends.
+        begun = configuration.instances * sums.seconds / steps[0].seconds
+        busy_seconds = sums.busy_seconds * (1 + begun / sums.executions)
+        return sums.requests > 0 and busy_seconds > 0.9 * configuration.instances * sums.seconds
 
     for run in [list(own) for busy, own in groupby(moments, is_busy) if busy]:
         # What a queue with a limit rejects would otherwise wait.
@@ -128,7 +138,8 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
         first = max((k for k in range(peak) if levels[k] <= levels[peak] / 10), default=0)
         rise, grown, last = total(run[first:peak]), levels[peak] - levels[first], run[-1]
         late = levels[peak] - levels[(first + peak) // 2]
-        if peak - first < 2 or grown <= LARGE_Z * rise.requests**0.5 or late < grown / 4:
+        chance = LARGE_Z * max(1.0, rise.requests) ** 0.5
+        if peak - first < 2 or grown <= chance or late < grown / 4:
             continue
         length = steps[0].seconds
         seconds = length * (peak - first)
@@ -139,18 +150,20 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
         over = Overload(
             since=since,
             until=last.at,
-            lasts=last is moments[-1] and last.waiting > -LARGE_Z * last.requests**0.5,
+            lasts=last is moments[-1] and last.waiting > -LARGE_Z * max(1.0, last.requests) ** 0.5,
             rate=rise.came / seconds,
             capacity=(rise.requests + rise.failures * (configuration.limit == 0)) / seconds,
         )
-        if min(before.executions, during.executions) >= ENOUGH <= min(before.requests, rise.requests):
-            took, took_before = (sums.busy_seconds / sums.executions for sums in (during, before))
+        if min(before.executions, before.requests) >= ENOUGH:
+            during = during if during.executions else rise
+            took_before, took = (each.busy_seconds / max(1.0, each.executions) for each in (before, during))
             # On each server: where one dies, the others get its traffic.
-            came, usual = (
-                max(1.0, sums.came) * sums.inferences / sums.requests / sums.seconds
-                for sums in (rise, before)
+            came, usual = (max(1.0, sums.came) / sums.seconds for sums in (rise, before))
+            larger = (
+                rise.inferences / rise.requests * before.requests / before.inferences if rise.requests else 1
             )
-            over = replace(over, took=took, took_before=took_before, growth=came / usual)
+            if took or seconds >= SLOWER * took_before:
+                over = replace(over, took=took, took_before=took_before, growth=larger * came / usual)
         found.append(over)
     return found
 

@@ -84,17 +84,25 @@ def row(word: str, told: str) -> list[str]:
 
 def overload_text(over: Overload) -> str:
     """Say what came and is answered; or that executions take longer, where that is the reason."""
-    since = hour_text(over.since, over.until)
-    took, before = measured_text(over.took), measured_text(over.took_before)
-    came, takes = f"have come since {since}", f"takes {took}, it took {before} until {since}; traffic is"
-    ended = ""
+    since, until = hour_text(over.since, over.until), hour_text(over.until, over.until)
+    came, traffic, ended = f"have come since {since}", "traffic is", ""
     if not over.lasts:
-        came, takes = f"came from {since} on", f"took {took} from {since} on, {before} before; traffic was"
-        ended = f"; instances were busy with them until {hour_text(over.until, over.until)}"
+        came, traffic = f"came from {since} on", "traffic was"
+        ended = f"; instances were busy with them until {until}"
     if over.is_slowness:
-        alike = "unchanged" if over.growth * ALIKE >= 1 else "no higher"
-        return f"an execution {takes} {alike}{ended}"
+        slower = slower_text(over.took, over.took_before, since, "" if over.lasts else "on")
+        return f"{slower}; {traffic} {'unchanged' if over.growth * ALIKE >= 1 else 'no higher'}{ended}"
     return f"{rate(over.rate)} requests/s {came}, its instances answer at most {rate(over.capacity)}/s{ended}"
+
+
+def slower_text(took: float, before: float, since: str, until: str) -> str:
+    """Say how many seconds an execution takes, 0 where none succeeds, or took, and before; `until` is empty where it does."""
+    when = f"from {since} {until}" if until else f"since {since}"
+    if not took:
+        return (
+            f"no execution {'' if until else 'has '}succeeded {when}, one took {measured_text(before)} before"
+        )
+    return f"an execution {'took' if until else 'takes'} {measured_text(took)} {when}, {measured_text(before)} before"
 
 
 def _at(breaks: Range) -> str:

@@ -983,34 +983,50 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [Latency, Errors])
 @pytest.mark.parametrize(
-    ("rate", "began", "ended", "words"),
+    ("rate", "took", "began", "ended", "words"),
     [
+        (8, 1, 1620, 1800, r"an execution takes 1s since [^;]+ UTC, 62ms before; traffic is unchanged"),
+        (8, 8, 1710, 1800, r"an execution takes 8s since [^;]+ UTC, 62ms before; traffic is unchanged"),
+        (8, 500, 1740, 1800, r"no execution has succeeded since [^ ]+ UTC, one took 62ms before; traffic"),
+        (1, 1, 1200, 1800, r"an execution takes (1s|9[5-9][0-9](.[0-9])?ms) since [^ ]+ UTC, 62ms before"),
+        (0.2, 8, 1680, 1800, r"an execution takes 8s since [^ ]+ UTC, 62ms before"),
+        (0.03, 500, 1500, 1800, r"no execution has succeeded since [^ ]+ UTC, one took 62ms before"),
         (
-            8,
-            1620,
-            1800,
-            r"an execution takes 1s, it took 62ms until [^;]+ UTC; traffic is unchanged",
-        ),
-        (1, 1200, 1800, r"an execution takes (1s|9[5-9][0-9](.[0-9])?ms) since [^ ]+ UTC, 62ms before"),
-        (
+            1,
             1,
             1200,
             1560,
-            r"an execution took (1s|9[5-9][0-9](.[0-9])?ms) from [^ ]+ UTC to [^ ]+ UTC, 62ms before",
+            r"an execution took (1s|9[5-9][0-9](.[0-9])?ms) from [^ ]+ UTC to [^ ]+ UTC, 62ms",
+        ),
+        (
+            1,
+            1,
+            1200,
+            1705,
+            r"an execution took (1s|9[5-9][0-9](.[0-9])?ms) from [^ ]+ UTC to [^ ]+ UTC, 62ms",
         ),
     ],
-    ids=["too slow for its traffic", "it bears its traffic", "it is over"],
+    ids=[
+        *("too slow for its traffic", "its few executions tell", "none has ended"),
+        *(
+            "it bears its traffic",
+            "so do few",
+            "none of few requests has ended",
+            "it is over",
+            "it has stopped",
+        ),
+    ],
 )
 def test_a_model_that_became_slower_is_not_called_an_overload(
-    tmp_path: Path, rate: int, began: int, ended: int, words: str, kind: type[Latency | Errors]
+    tmp_path: Path, rate: float, took: float, began: int, ended: int, words: str, kind: type[Latency | Errors]
 ) -> None:
     """Executions took 1 s instead of 62 ms at the same 8 requests/s: the page named the traffic, and wanted instances.
 
     What they took while the queue was worked off, and after the fault, made its mean less. So was it where requests
-    failed because they had waited too long.
+    failed because they had waited too long. The slower it was, the fewer executions told it, and the surer traffic was blamed.
     """
     now = time.time() // STEP * STEP
-    slower = Made(lambda _, at: 1.0 if began <= at < ended else 0.062, instances=2)
+    slower = Made(lambda _, at: took if began <= at < ended else 0.062, instances=2)
     made = [step for step in slower.steps(poisson(rate, 1800)) if step.at <= 1800]
     own = group_labels(kind.name(), "m")
     incident = about(now, **own, alertname="Burn")

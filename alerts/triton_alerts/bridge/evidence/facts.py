@@ -62,14 +62,14 @@ from triton_alerts.broken import SILENT_SINCE, broken_now, down_servers, served_
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
-from triton_exporter.common.duration import DAY, in_words, measured_text, time_text
+from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_exporter.common.moments import hour_text, parse_moment
 from triton_exporter.common.printable import listed
 from triton_exporter.family import escape
 from triton_slo import names
 from triton_slo.advise.fit import ENOUGH, SLOWER, overloads
 from triton_slo.advise.measured import read_models, total
-from triton_slo.advise.report import overload_text
+from triton_slo.advise.report import overload_text, slower_text
 from triton_slo.amounts import (
     LEAST_RECORDED,
     WHOLE_PERIOD,
@@ -828,6 +828,8 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         if not asking.acquire(blocking=False):
             return SourceFacts()
         end = float(int(clock()))
+        if incident.is_over:  # the same steps each time
+            end -= end % _OVERLOAD_STEP
         try:
             every = read_models(prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"])
         finally:
@@ -851,26 +853,28 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         burning = Burning(incident, incident.lead, incident.since, counts)
         began, until = burning.began, counts.last(counts.failed) or 0.0
         steps = [step for measured in models for step in measured.steps]
-        during = [
-            step for step in steps if began <= step.at - step.seconds and step.at <= until and step.executions
-        ]
+        during = [step for step in steps if began <= step.at - step.seconds and step.at <= until]
         # What is counted is a scrape and an evaluation late.
         before = total(step for step in steps if step.at + step.seconds <= began)
         if not during or before.executions < ENOUGH:
             return SourceFacts()
-        took_before = before.busy_seconds / before.executions
+        took_before, at = before.busy_seconds / before.executions, hour_text(began, end)
+        worked = [step for step in during if step.executions]
         # Requests wait on while the queue is worked off, in executions that are quick again.
-        slowest = max(each.busy_seconds / each.executions for each in during)
+        slowest = max((each.busy_seconds / each.executions for each in worked), default=0.0)
         is_slow = (took_before + slowest) / 2
-        slow = total(each for each in during if each.busy_seconds > is_slow * each.executions)
-        is_longer = total(during).busy_seconds >= SLOWER * took_before * total(during).executions
-        if slow.executions < ENOUGH or not is_longer:
+        slow = [each for each in worked if each.busy_seconds > is_slow * each.executions]
+        sums, whole, took = total(slow or during), total(worked or during), 0.0
+        is_longer = total(steps).waiting > 0 and whole.seconds >= SLOWER * took_before
+        if worked:
+            # A few tell it where there was no time for others.
+            is_known = sums.executions >= ENOUGH or (len(slow) > 1 and sums.busy_seconds > sums.seconds / 2)
+            is_longer = is_known and whole.busy_seconds >= SLOWER * took_before * whole.executions
+            took = sums.busy_seconds / sums.executions
+        if not is_longer:
             return SourceFacts()
-        at, took_text = hour_text(began, end), measured_text(slow.busy_seconds / slow.executions)
-        words = f"an execution takes {took_text} since {at}"
-        if burning.fault.over:
-            words = f"an execution took {took_text} from {at} to {hour_text(slow.at, end)}"
-        words += f", {measured_text(took_before)} before"
+        ended = "" if burning.stopped is None else f"to {hour_text(sums.at, end)}"
+        words = slower_text(took, took_before, at, ended)
         return SourceFacts(cause=words, first_step=_SLOWER_STEP.format(at))
 
     return ask

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 from triton_alerts.bridge.incidents.incident import Fault, Incident, is_same
@@ -186,6 +186,17 @@ class Burning:
         fired_at = min(each.starts_at for each in incident.members.values() if is_same(each, self.member))
         return self.counts.held_until(fired_at) or self.since
 
+    @cached_property
+    def stopped(self) -> str | None:
+        """What is said behind how much failed, once that has stopped; None: it has not."""
+        counts, open_now = self.counts, not self.fault.over and self.incident.open
+        heard, last = counts.last(counts.total), counts.last(counts.failed)
+        if open_now and heard and counts.now - heard >= CALM_SECONDS:
+            return f"{_NO} requests since {datetime.fromtimestamp(heard, UTC):%H:%M:%S} UTC"
+        if open_now and heard and last and heard - last >= _QUIET_SECONDS:
+            return f"{_NO}ne since"
+        return None if open_now else ""
+
     def window(self) -> tuple[float, str]:
         """Return from when on events are shown, and that in words: since their fault began, if it lasts and is no older
         than what is asked for, else in the last five minutes."""
@@ -198,19 +209,13 @@ class Burning:
     def title(self, prometheus: Prometheus, about: str, limit: str) -> str | None:
         """Return how much fails; once that has stopped, how much failed, and what is so now; None: as was said before."""
         counts = self.counts
-        heard, last = counts.last(counts.total), counts.last(counts.failed)
         thing = f"{self.member.labels.get('model') or self.member.labels.get(names.SLO)}: {about}"
         failed_lately, lately = counts.lately(60)
         rate = f"; {percent(failed_lately / lately)} in the last minute" if lately else ""
-        past = partial(self._past, prometheus, thing, self._indicator.failed_words.format(limit), last)
-        if self.fault.over or not self.incident.open:
-            return past()
-        if heard is None:
+        if self.stopped is not None:
+            return self._past(prometheus, thing, self._indicator.failed_words.format(limit)) + self.stopped
+        if counts.last(counts.total) is None:
             return None
-        if counts.now - heard >= CALM_SECONDS:
-            return f"{past()}{_NO} requests since {datetime.fromtimestamp(heard, UTC):%H:%M:%S} UTC"
-        if last and heard - last >= _QUIET_SECONDS:
-            return f"{past()}{_NO}ne since"
         start, window = self.window()
         failed, total = counts.between(start)
         likely = failed / total * lately
@@ -220,9 +225,12 @@ class Burning:
         failing = self._indicator.failing_words.format(limit)
         return f"{thing}{percent(failed / total)} of {failing} ({shown}), target {percent(counts.budget)}"
 
-    def _past(self, prometheus: Prometheus, thing: str, failed_words: str, until: float | None) -> str:
+    def _past(self, prometheus: Prometheus, thing: str, failed_words: str) -> str:
         """Return how many events failed while it lasted, else what was said of that before, or what the alert says."""
-        summary = self.member.annotations.get("summary") or self.member.name
+        summary, until = (
+            self.member.annotations.get("summary") or self.member.name,
+            self.counts.last(self.counts.failed),
+        )
         if until is None:  # longer ago than is asked for
             said = self.incident.source_facts.title or ""
             is_past = said and (self.was.over or _NO in said)
