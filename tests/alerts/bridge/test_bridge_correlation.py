@@ -353,10 +353,15 @@ def test_a_page_is_escalated_unless_it_is_known_to_be_over(
 
 
 def test_an_objective_beside_the_title_has_no_numbers_of_when_it_was_reported() -> None:
-    """The same 37 % stood for 13 minutes beside a title that went from 53 to 93 %."""
-    shown = str(messages.root(_incident(QUEUE, ERRORS, LOAD | {"model": "broken"}), Style(), 200.0).blocks)
+    """The same 37 % stood for 13 minutes beside a title that went from 53 to 93 %. And each tier of it was listed."""
+    ticket = {"severity": "warning", "tier": "ticket_slow", "urgency": "4"}
+    shown = str(
+        messages.root(
+            _incident(QUEUE | ticket, QUEUE, ERRORS, LOAD | {"model": "broken"}), Style(), 200.0
+        ).blocks
+    )
 
-    assert r"*Also firing*\nbroken: objective queue (page)\nbroken: objective errors (page)" in shown
+    assert r"*Also firing*\nbroken: objective queue (page)\nbroken: objective errors (page)'" in shown
 
 
 def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge) -> None:

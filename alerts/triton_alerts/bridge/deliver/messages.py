@@ -203,8 +203,10 @@ def headline(incident: Incident, *, state: bool = True, limit: int | None = None
         title = f"{NOT_CONFIRMED if _not_confirmed(incident) else f'{RESOLVED} Resolved'}: "
     title += title_of(incident)
     end = f"; {over}" if incident.open and (over := incident.fault(incident.lead).over) else ""
-    things = dict.fromkeys(thing_of(member) for member in incident.firing or incident.members.values())
-    if others := [thing for thing in things if thing != thing_of(incident.lead)]:
+    things = dict.fromkeys(map(thing_of, (incident.lead, *(incident.firing or incident.members.values()))))
+    lead, *others = things
+    # A title about a server is about all that it serves.
+    if others and (lead in title or incident.lead.labels.get("instance", lead) not in title):
         end += f" (and {listed(others, 2)})"
     if reason := causes.brief(incident, incident.lead):
         left = _LEAST_REASON if limit is None else limit - text.units(f"{title}: {end}")
@@ -492,11 +494,11 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))] if exact else []
-    lead = incident.lead
+    ranked = [incident.lead, *(each for each in incident.worst_first if each is not incident.lead)]
     others = dict.fromkeys(
         _beside(member) + (", over" if incident.fault(member).over else "")
-        for member in incident.firing
-        if member is not lead and not is_tier_beside(member, lead)
+        for place, member in enumerate(ranked)
+        if place and member.firing and not any(is_tier_beside(member, worse) for worse in ranked[:place])
     )
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))

@@ -851,7 +851,8 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         if counts is None:
             return SourceFacts()
         burning = Burning(incident, incident.lead, incident.since, counts)
-        began, until = burning.began, counts.last(counts.failed) or 0.0
+        began = max(burning.began, incident.again_since or 0.0)
+        until = counts.last(counts.failed) or 0.0
         steps = [step for measured in models for step in measured.steps]
         during = [step for step in steps if began <= step.at - step.seconds and step.at <= until]
         # What is counted is a scrape and an evaluation late.

@@ -176,12 +176,12 @@ class Burning:
 
     @cached_property
     def began(self) -> float:
-        """When the fault of the objective began or came back; at the end of the incident, when the first began."""
+        """When the fault of the objective began or came back; once that is over, when the first of the incident began."""
         incident = self.incident
         present = self.was if self.was.since and not self.was.over else self.fault
-        if incident.open and not present.over and present.since:
+        if incident.open and not self.fault.over and present.since:
             return present.since
-        if not incident.open and incident.earliest is not None:
+        if incident.earliest is not None:
             return self.since
         fired_at = min(each.starts_at for each in incident.members.values() if is_same(each, self.member))
         return self.counts.held_until(fired_at) or self.since

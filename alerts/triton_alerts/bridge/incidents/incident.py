@@ -438,7 +438,7 @@ class Incident(BaseModel, frozen=True):
     @property
     def lead(self) -> Member:
         """The alert about the worst that fails, which is also the one that names the fault best."""
-        members = self._worst_first
+        members = self.worst_first
         first = members[0]
         if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
@@ -447,11 +447,11 @@ class Incident(BaseModel, frozen=True):
     @property
     def burning(self) -> Member | None:
         """The alert whose objective the facts are about: the lead where it is about one; none that is over beside it."""
-        known = (each for each in self._worst_first if not (self.open and self.fault(each).over))
+        known = (each for each in self.worst_first if not (self.open and self.fault(each).over))
         return next((member for member in (self.lead, *known) if SLO in member.labels), None)
 
     @property
-    def _worst_first(self) -> list[Member]:
+    def worst_first(self) -> list[Member]:
         """What fires, or every alert when nothing does, as `_rank` orders it.
 
         What is over comes last: the pages first, and of them those about the last fault.
