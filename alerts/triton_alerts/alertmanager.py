@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import yaml
 
 from triton_alerts import rules
-from triton_alerts.inhibitions import Inhibition, in_force
+from triton_alerts.inhibitions import in_force
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import names, yaml_text
 from triton_slo.amounts import WORDS
@@ -81,7 +81,14 @@ def config(options: Options) -> Block:
         "global": {"resolve_timeout": "5m"},
         "templates": [TEMPLATES],
         "route": _root(options),
-        "inhibit_rules": [_inhibit_rule(inhibition) for inhibition in in_force(options.tuning)],
+        "inhibit_rules": [
+            {
+                "source_matchers": [_OURS, *inhibition.source],
+                "target_matchers": [_OURS, *inhibition.target],
+                "equal": [_CLUSTER, *inhibition.equal],
+            }
+            for inhibition in in_force(options.tuning)
+        ],
         "receivers": _receivers(options),
     }
     return configuration
@@ -115,7 +122,9 @@ def _root(options: Options) -> Block:
             *_delivery(options),
             *_others(options),
             {"receiver": f"{_PREFIX}info", "matchers": ['severity=~"none|info"']},
-            _pages_and_tickets(options),
+            # Both are in one group, since a ticket may become a page: that waits for the next interval, at which Alertmanager
+            # sends only what has changed. It is also the time until a failed delivery is repeated, or an end is sent.
+            _by_subject(options, BRIDGE, 'severity=~"critical|warning"', "15s"),
         ],
     }
 
@@ -146,15 +155,6 @@ def _delivery(options: Options) -> list[Block]:
             "continue": True,
         }
     ]
-
-
-def _pages_and_tickets(options: Options) -> Block:
-    """Return the route of pages and tickets: both are in one group, since a ticket may become a page.
-
-    A page that follows its ticket waits for the next interval, at which Alertmanager sends only what has changed. The
-    interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
-    """
-    return _by_subject(options, BRIDGE, 'severity=~"critical|warning"', "15s")
 
 
 def _others(options: Options) -> list[Block]:
@@ -271,14 +271,6 @@ def _seconds(value: object) -> float | None:
         return parse_seconds(str(value))
     except ValueError:
         return None
-
-
-def _inhibit_rule(inhibition: Inhibition) -> Block:
-    return {
-        "source_matchers": [_OURS, *inhibition.source],
-        "target_matchers": [_OURS, *inhibition.target],
-        "equal": [_CLUSTER, *inhibition.equal],
-    }
 
 
 ADDRESSES = (

@@ -121,7 +121,9 @@ class Actions:
         number = self.store.incidents.find(press.incident)
         handler = self._handlers.get(press.action)
         incident = self.store.incidents.get(number) if number is not None else None
-        if self._is_foreign(press):
+        if (self.users and press.user not in self.users) or (
+            self.channels and press.channel not in self.channels
+        ):
             result, outcome = Result(_NOT_ALLOWED), "refused"
         elif handler is None or incident is None:
             result, outcome = Result(_NOT_STORED.format(press.incident)), "unknown"
@@ -161,12 +163,6 @@ class Actions:
             "unsilence": self._unsilence,
             "recheck": self._recheck,
         }
-
-    def _is_foreign(self, press: ButtonPress) -> bool:
-        return bool(
-            (self.users and press.user not in self.users)
-            or (self.channels and press.channel not in self.channels)
-        )
 
     def _acknowledge(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.acknowledged is not None:

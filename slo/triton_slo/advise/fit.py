@@ -159,11 +159,11 @@ def overloads(steps: Sequence[Step], configuration: Configuration) -> list[Overl
             took_before, took = (each.busy_seconds / max(1.0, each.executions) for each in (before, during))
             # On each server: where one dies, the others get its traffic.
             came, usual = (max(1.0, sums.came) / sums.seconds for sums in (rise, before))
-            larger = (
-                rise.inferences / rise.requests * before.requests / before.inferences if rise.requests else 1
+            size = (
+                rise.inferences * before.requests / rise.requests / before.inferences if rise.requests else 1
             )
             if took or seconds >= SLOWER * took_before:
-                over = replace(over, took=took, took_before=took_before, growth=larger * came / usual)
+                over = replace(over, took=took, took_before=took_before, growth=size * came / usual)
         found.append(over)
     return found
 

@@ -99,9 +99,8 @@ def slower_text(took: float, before: float, since: str, until: str) -> str:
     """Say how many seconds an execution takes, 0 where none succeeds, or took, and before; `until` is empty where it does."""
     when = f"from {since} {until}" if until else f"since {since}"
     if not took:
-        return (
-            f"no execution {'' if until else 'has '}succeeded {when}, one took {measured_text(before)} before"
-        )
+        verb = "succeeded" if until else "has succeeded"
+        return f"no execution {verb} {when}, one took {measured_text(before)} before"
     return f"an execution {'took' if until else 'takes'} {measured_text(took)} {when}, {measured_text(before)} before"
 
 

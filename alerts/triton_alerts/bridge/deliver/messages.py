@@ -159,18 +159,12 @@ def _expression_url(lead: Member) -> str:
     expr = f"({asked['g0.expr']})"
     for name in ("model", "instance"):
         if name in chosen:
-            expr += (
-                f'\nand on ({name}) label_replace(vector(1), "{name}", "{_literal(chosen[name])}", "", "")'
-            )
+            value = escape(chosen[name].replace("$", "$$"))  # a dollar would be a group of its pattern
+            expr += f'\nand on ({name}) label_replace(vector(1), "{name}", "{value}", "", "")'
     if len(address(expr)) <= text.MAX_URL_LENGTH:
         return address(expr)
     selector = ", ".join(f'{name}="{escape(value)}"' for name, value in sorted(chosen.items()))
     return address(f"{ALERTS}{{{selector}}}")
-
-
-def _literal(value: str) -> str:
-    """Return a text that label_replace writes as it is: a dollar would be a group of its pattern."""
-    return escape(value.replace("$", "$$"))
 
 
 def _filter(matchers: Iterable[Matcher]) -> str:

@@ -835,15 +835,9 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         finally:
             asking.release()
         models = [each for each in every if each.version == labels.get("version", each.version)]
-        found = [
-            over
-            for measured in models
-            if measured.configuration
-            for over in overloads(measured.steps, measured.configuration)
-            if over.until >= incident.since
-        ]
+        found = [over for m in models if m.configuration for over in overloads(m.steps, m.configuration)]
         last = max(found, key=lambda over: over.until, default=None)
-        if last is not None:
+        if last is not None and last.until >= incident.since:
             step = _SLOWER_STEP.format(hour_text(last.since, last.until))
             return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
         # Where clients wait for answers, a queue does not grow for long.
@@ -925,12 +919,13 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
         member = incident.lead
         if not member.labels.get("model"):
             return SourceFacts()
-        now = float(int(clock()))
+        now, where = float(int(clock())), matchers_of(member, "instance", "model")
         for reach, step in _CHANGE_RANGES:
             # In whole steps before now: the newest change may be seconds old.
             steps = (now - min(incident.fired_at, now) + reach) // step + 1
             start = max(now % step, now - steps * step)
-            series = prometheus.range(_states_query(member), start, now, step)
+            also = f"{state.MODEL_RELOAD_FAILURES}{where} or {state.MODEL_NOT_READY_SINCE}{where}"
+            series = prometheus.range(f"{state.MODEL_STATE}{where} == 1 or {also}", start, now, step)
             if recent := changes(series):
                 last, facts = recent[0], ((LAST_CHANGE, _changes_text(recent, now)),)
                 explains = last.what == _CHANGE_WORDS["unloaded"] and last.at >= incident.began - LATE_SECONDS
@@ -940,13 +935,6 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
         return SourceFacts()
 
     return ask
-
-
-def _states_query(member: Member) -> str:
-    """Return the states the model's versions are in, its failed reloads, and since when it is not ready."""
-    where = matchers_of(member, "instance", "model")
-    also = f"{state.MODEL_RELOAD_FAILURES}{where} or {state.MODEL_NOT_READY_SINCE}{where}"
-    return f"{state.MODEL_STATE}{where} == 1 or {also}"
 
 
 def changes(series: Iterable[Series]) -> list[ModelChange]:
@@ -960,7 +948,13 @@ def changes(series: Iterable[Series]) -> list[ModelChange]:
         if labels.get("__name__") == state.MODEL_NOT_READY_SINCE.name:
             not_ready_since.update(record.values)
         elif "state" not in labels:
-            ordered += _failed_reloads(instance, labels.get("reason", ""), record)
+            what = f"a reload failed ({labels.get('reason', '')})"
+            counted_at = pairwise(zip(record.times, record.values, strict=True))
+            ordered += [
+                ModelChange(at, "", what, instance)
+                for (_, before), (at, after) in counted_at
+                if after > before
+            ]
         elif labels["state"] in _CHANGE_WORDS:
             timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
             timeline.update((at, labels["state"]) for at in record.times)
@@ -993,14 +987,6 @@ def _change_text(alike: list[ModelChange], now: float) -> str:
     servers = len({change.instance for change in alike})
     where = f" on {servers} servers" if servers > 1 else ""
     return f"{name}{where} at {hour_text(last.at, now)}"
-
-
-def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:
-    return [
-        ModelChange(at, "", f"a reload failed ({reason})", instance)
-        for (_, before), (at, after) in pairwise(zip(reloads.times, reloads.values, strict=True))
-        if after > before
-    ]
 
 
 def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[ModelChange]:

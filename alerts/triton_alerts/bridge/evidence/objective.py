@@ -189,13 +189,12 @@ class Burning:
     @cached_property
     def stopped(self) -> str | None:
         """What is said behind how much failed, once that has stopped; None: it has not."""
-        counts, open_now = self.counts, not self.fault.over and self.incident.open
-        heard, last = counts.last(counts.total), counts.last(counts.failed)
-        if open_now and heard and counts.now - heard >= CALM_SECONDS:
+        if self.fault.over or not self.incident.open:
+            return ""
+        heard, last = self.counts.last(self.counts.total), self.counts.last(self.counts.failed)
+        if heard and self.counts.now - heard >= CALM_SECONDS:
             return f"{_NO} requests since {datetime.fromtimestamp(heard, UTC):%H:%M:%S} UTC"
-        if open_now and heard and last and heard - last >= _QUIET_SECONDS:
-            return f"{_NO}ne since"
-        return None if open_now else ""
+        return f"{_NO}ne since" if heard and last and heard - last >= _QUIET_SECONDS else None
 
     def window(self) -> tuple[float, str]:
         """Return from when on events are shown, and that in words: since their fault began, if it lasts and is no older

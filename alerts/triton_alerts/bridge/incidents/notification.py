@@ -125,7 +125,9 @@ def parse(body: bytes, source: str = "") -> Notification:
     try:
         wire = _Body.model_validate_json(body)
     except ValidationError as error:
-        raise MalformedError(_first_problem(error)) from error
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "body"
+        raise MalformedError(f"{place}: {problem_words.reason(problem)}") from error
     sender = f"{source} {wire.external_url}"[:2048]
     return Notification(
         key=f"{wire.receiver}|{wire.group_key}",
@@ -195,9 +197,3 @@ def cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
 def fingerprint(labels: Mapping[str, str]) -> str:
     """Identify an alert whose notification names no fingerprint."""
     return hashlib.sha256(repr(sorted(labels.items())).encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "body"
-    return f"{place}: {problem_words.reason(problem)}"
