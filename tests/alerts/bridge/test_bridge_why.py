@@ -984,36 +984,25 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rate", "took", "began", "ended", "words"),
     [
-        (8, 1, 1620, 1800, r"an execution takes 1s since [^;]+ UTC, 62ms before; traffic is unchanged"),
-        (8, 8, 1710, 1800, r"an execution takes 8s since [^;]+ UTC, 62ms before; traffic is unchanged"),
-        (8, 500, 1740, 1800, r"no execution has succeeded since [^ ]+ UTC, one took 62ms before; traffic"),
-        (1, 1, 1200, 1800, r"an execution takes (1s|9[5-9][0-9](.[0-9])?ms) since [^ ]+ UTC, 62ms before"),
-        (0.2, 8, 1680, 1800, r"an execution takes 8s since [^ ]+ UTC, 62ms before"),
-        (0.03, 500, 1500, 1800, r"no execution has succeeded since [^ ]+ UTC, one took 62ms before"),
-        (
-            1,
-            1,
-            1200,
-            1560,
-            r"an execution took (1s|9[5-9][0-9](.[0-9])?ms) from [^ ]+ UTC to [^ ]+ UTC, 62ms",
-        ),
-        (
-            1,
-            1,
-            1200,
-            1705,
-            r"an execution took (1s|9[5-9][0-9](.[0-9])?ms) from [^ ]+ UTC to [^ ]+ UTC, 62ms",
-        ),
+        (8, 1, 1620, 1800, r"an execution takes 1s since TIME, 62ms before; traffic is unchanged"),
+        (8, 8, 1710, 1800, r"an execution takes 8s since TIME, 62ms before; traffic is unchanged"),
+        (8, 500, 1740, 1800, r"no execution has succeeded since TIME, one took 62ms before; traffic"),
+        (1, 1, 1200, 1800, r"an execution takes (1s|9\d+(.\d)?ms) since TIME, 62ms before"),
+        (8, 1, 1770, 1800, r"an execution takes 9\d+(.\d)?ms since TIME, 62ms before"),
+        (0.2, 8, 1680, 1800, r"an execution takes 8s since TIME, 62ms before"),
+        (0.03, 500, 1500, 1800, r"no execution has succeeded since TIME, one took 62ms before"),
+        (1, 1, 1200, 1560, r"an execution took (1s|9\d+(.\d)?ms) from TIME to TIME, 62ms before"),
+        (1, 1, 1200, 1705, r"an execution took (1s|9\d+(.\d)?ms) from TIME to TIME, 62ms before"),
     ],
     ids=[
         *("too slow for its traffic", "its few executions tell", "none has ended"),
         *(
             "it bears its traffic",
-            "so do few",
-            "none of few requests has ended",
-            "it is over",
-            "it has stopped",
+            "it has just begun",
+            "its few executions tell, too",
+            "none of few has ended",
         ),
+        *("it is over", "it has stopped"),
     ],
 )
 def test_a_model_that_became_slower_is_not_called_an_overload(
@@ -1032,7 +1021,8 @@ def test_a_model_that_became_slower_is_not_called_an_overload(
     texts = {"action": action("Burn", kind.all_steps())}
     members = {"a": incident.lead.model_copy(update={"annotations": texts})}
     times = [now - HOURS + at for at in range(0, int(HOURS) + 300, STEP)]
-    events = (lambda at: rate * (began <= at - now + 1800 < ended + 60), float(rate))
+    # The last ones are not counted yet.
+    events = (lambda at: rate * (began <= at - now + 1800 < min(ended + 60, 1790)), float(rate))
     objective = recorded_group(own, times, target=0.99, since=times[0], events=events)
     cause = {names.INDICATOR: "errors", "model": "m", "version": "1", names.CAUSE: "failure:REJECTED"}
     rejected = (names.CAUSE_SHARE, cause, [(at, 1.0) for at in times])
@@ -1044,7 +1034,7 @@ def test_a_model_that_became_slower_is_not_called_an_overload(
         incident.model_copy(update={"members": members, "evidence": Evidence.of(known, now)}), Style(), now
     )
 
-    assert re.search(words, shown.text), shown.text
+    assert re.search(words.replace("TIME", "[^ ]+ UTC"), shown.text), shown.text
     step = next(block["text"]["text"] for block in shown.blocks if "*First step*" in str(block))
     assert "Find what made it slower" in step
     assert "add instances" not in step

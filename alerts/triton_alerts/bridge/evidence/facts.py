@@ -846,7 +846,7 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             return SourceFacts()
         burning = Burning(incident, incident.lead, incident.since, counts)
         began = max(burning.began, incident.again_since or 0.0)
-        until = counts.last(counts.failed) or 0.0
+        until = end if burning.stopped is None else counts.last(counts.failed) or 0.0
         steps = [step for measured in models for step in measured.steps]
         during = [step for step in steps if began <= step.at - step.seconds and step.at <= until]
         # What is counted is a scrape and an evaluation late.
