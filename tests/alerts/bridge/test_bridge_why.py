@@ -17,6 +17,7 @@ from support import history
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_alerts.bridge.deliver.messages import Style, headline, links, reply, root
+from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.evidence.facts import counted_cause, gpu_state, overload, ready_text
 from triton_alerts.bridge.evidence.facts import latest_changes as last_changes
 from triton_alerts.bridge.evidence.facts import objective_budget as from_prometheus
@@ -829,6 +830,7 @@ def test_a_dead_server_is_no_fault_of_an_alert_that_is_over_and_says_so_of_one_t
     if was_over:
         assert "does not answer" not in shown.text
         assert "again since" not in shown.text
+        assert then.cause == causes.largest(after, after.lead)
     else:
         assert shown.text.startswith("🔴 b does not answer: nothing serves solo now · ")
         assert f"*First step*\\n{Readiness.step_for('state:unknown')}" in str(shown.blocks)
@@ -1277,16 +1279,18 @@ def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[
         faults=over_since(incident, now - 700, "ready again"),
         reasons={"dark": "No such file: a.json"},
     )
-    known = before.and_newer(from_prometheus(prometheus)(incident)).and_newer(serving(prometheus)(incident))
-    shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)
+
+    def asked(then: SourceFacts) -> Incident:
+        was = incident.model_copy(update={"evidence": Evidence.of(then, now - 60)})
+        known = then.and_newer(from_prometheus(prometheus)(was)).and_newer(serving(prometheus)(was))
+        return was.model_copy(update={"evidence": Evidence.of(known, now)})
+
+    shown = root(asked(before), Style(), now)
     nothing = f"nothing is known about d since {clock(now - 600)}: the exporter does not answer Prometheus"
 
-    assert shown.text.startswith("🟡 dark was not ready; ready again · ")
-    assert {"Servers": nothing} == dict(known.facts)
-    fails = incident.model_copy(
-        update={"evidence": Evidence.of(known.model_copy(update={"faults": {}}), now)}
-    )
-    assert f"🟠 dark: {nothing}" == headline(fails)
+    assert shown.text.startswith("🟡 dark was not ready: missing file; ready again · ")
+    assert {"Servers": nothing} == asked(before).facts
+    assert f"🟠 dark: {nothing}" == headline(asked(before.model_copy(update={"faults": {}})))
     assert f"ready on 1 of 2\n{nothing}" == ready_text({"a": True}, {"d": Sample({}, now - 600, now)})
     # An alert that ends then has not recovered; and a is not one of the three that are known.
     for labels in ({"model": "dark"}, {"alertname": "TritonServerNotReady", "instance": "d"}):

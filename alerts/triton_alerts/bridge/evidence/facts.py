@@ -570,7 +570,7 @@ def servers(prometheus: Prometheus) -> Source:
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
         of_model = member.labels.get("model") and member.name not in EXPORTER_DOWN
-        known = _serving(prometheus, member) if of_model else _live(prometheus, member)
+        known = _serving(prometheus, incident, member) if of_model else _live(prometheus, member)
         faults, of_lead = dict(known.faults), known.faults.get(key_of(member.labels), Fault())
         alike = next((alike for alike in (EXPORTER_DOWN, NOT_SERVED) if member.name in alike), ())
         others = {key_of(each.labels): each for each in incident.firing if each is not member}
@@ -578,7 +578,7 @@ def servers(prometheus: Prometheus) -> Source:
             if other.name in alike and other.labels.get("instance") == member.labels.get("instance"):
                 faults.setdefault(key, of_lead)
             elif of_model and other.name in _OVER_ONCE_READY and not other.labels.get("instance"):
-                faults |= _serving(prometheus, other).faults  # few: one of each name
+                faults |= _serving(prometheus, incident, other).faults  # few: one of each name
             elif other.name in EXPLAINED_BY_LOAD_FAILURE and known.servers_not_ready == 0:
                 faults.setdefault(key, of_lead if of_lead.over else Fault(over="ready again"))
         return known.model_copy(update={"faults": faults})
@@ -586,7 +586,7 @@ def servers(prometheus: Prometheus) -> Source:
     return ask
 
 
-def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
+def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> SourceFacts:
     """Return where a model is ready, for an alert about it, and whether that is over, or a dead server the reason."""
     model, own = member.labels["model"], member.labels.get("instance")
     any_version = f"{state.MODEL_READY}{matchers_of(member, 'model')}"
@@ -600,7 +600,7 @@ def _serving(prometheus: Prometheus, member: Member) -> SourceFacts:
     if member.name in _OVER_ONCE_READY:
         is_ready, unseen = bool(ready) and not lost, bool(dead or (lost and lost <= unknown.keys()))
         fault = _fault_of_model(prometheus, member, is_ready=is_ready, served=served, unseen=unseen)
-    is_over = fault is not None and bool(fault.over)
+    is_over = bool((fault or incident.fault(member)).over)
     shown = ready_text(ready, unknown)
     if member.name == LOAD_FAILED and own and not (lost or is_over):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"

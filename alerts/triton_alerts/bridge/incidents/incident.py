@@ -507,7 +507,7 @@ class Event(BaseModel, frozen=True):
 def title_of(incident: Incident) -> str:
     """Return what is wrong in plain numbers where a source knows them, else as the alert says it."""
     lead = incident.lead
-    if incident.open and incident.source_facts.dead_server and not incident.fault(lead).over:
+    if incident.open and incident.source_facts.dead_server:
         return incident.source_facts.dead_server
     # What other servers serve is of the moment: of what has ended, only what was so counts.
     knows = SLO in lead.labels or incident.open or incident.end_of_outage is not None
