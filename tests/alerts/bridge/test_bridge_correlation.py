@@ -31,6 +31,7 @@ from triton_alerts.bridge.incidents.incident import (
     SourceFacts,
     key_of,
 )
+from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.service import Escalator
 from triton_alerts.catalogue import ALERTS
@@ -65,6 +66,7 @@ SERVER = {"alertname": "TritonServerNotReady", "severity": "warning", "instance"
 SERVER_DOWN = SERVER | {"alertname": "TritonServerDown"}
 QUEUE = BURN | {"alertname": "TritonQueueBudgetBurn", "slo": "queue", "indicator": "queue"}
 ERRORS = BURN | {"alertname": "TritonErrorsBudgetBurn", "slo": "errors", "indicator": "errors"}
+ERRORS_SLOWER = ERRORS | {"tier": "page_slow", "urgency": "2"}
 ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
 
 
@@ -402,6 +404,10 @@ def test_what_is_over_is_said_so_and_edited_only_where_it_changes(bridge: Bridge
         ("xx....xx..", "silenced", [], ["Over", "It fails again", "Over"]),
         ("xx..x..x..x..", "", [4], ["Over", "fails again", *2 * ("Over", "It fails again"), "Over"]),
         ("xx..x.." + 20 * "x", "", [4, 19], ["Over", "fails again", "Over", "It fails again", "fails again"]),
+        (
+            *("xx..x.." + 20 * "x", "a slower tier fires on"),
+            *([4, 19], ["Over", "fails again", "Over", "It fails again", "fails again"]),
+        ),
     ],
 )
 def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
@@ -424,7 +430,11 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
         bridge.send()
         if minute == 1:
             bridge.store.change(1, lambda before: (before.model_copy(update=marks.get(state, {})), ()))
-        bridge.fire(ERRORS, start=began - 60 - bridge.clock())  # Alertmanager repeats itself
+        if state == "a slower tier fires on" and minute > 9:
+            bridge.fire(ERRORS_SLOWER, start=began + 540 - bridge.clock(), group="slower")
+            bridge.fire(ended=(ERRORS,), start=began - 60 - bridge.clock())
+        else:
+            bridge.fire(ERRORS, start=began - 60 - bridge.clock())  # Alertmanager repeats itself
         bridge.send()
         bridge.restart()
         enrich.store = bridge.store
@@ -438,6 +448,15 @@ def test_a_fault_that_comes_back_while_its_alert_fires_on_calls(
     assert len(lines) == len(thread), [message.text for message in thread]
     assert all(line in message.text for line, message in zip(lines, thread, strict=True))
     assert began - 60 == bridge.incident().since
+
+
+def test_what_was_never_over_does_not_fail_again() -> None:
+    """Where two tiers were first asked about together, one call more said so."""
+    tiers = {str(at): Member(labels=ERRORS, starts_at=at) for at in (60.0, 600.0)}
+    incident = _incident(ERRORS).model_copy(update={"members": tiers})
+    _, events = judge([key_of(ERRORS)], Evidence(at=700.0, faults=fails(ERRORS, since=300.0)), incident)
+
+    assert not events
 
 
 def test_what_is_over_together_is_told_once(bridge: Bridge) -> None:
@@ -661,8 +680,8 @@ def test_what_an_older_bridge_stored_is_read(bridge: Bridge) -> None:
 
 
 def test_a_faster_tier_of_a_page_is_no_other_alert(bridge: Bridge) -> None:
-    bridge.fire(ERRORS | {"tier": "page_slow", "urgency": "2"})
-    bridge.fire(ERRORS | {"tier": "page_fast", "urgency": "1"})
+    bridge.fire(ERRORS_SLOWER)
+    bridge.fire(ERRORS)
 
     assert ["fired"] == bridge.kinds(1)
 

@@ -198,11 +198,13 @@ class Silence(BaseModel, frozen=True):
 class Fault(BaseModel, frozen=True):
     """Whether the fault of an alert is there; the alert fires on for a while after it, because it looks back.
 
-    `over` says in words that it is over; empty: it fails. `since` is when that began (Unix seconds); None: with the alert.
+    `over` says in words that it is over; empty: it fails, `again` where it was over. `since` is when that began (Unix
+    seconds); None: with the alert.
     """
 
     over: str = ""
     since: float | None = None
+    again: bool = False
 
 
 class SourceFacts(BaseModel, frozen=True):

@@ -428,16 +428,17 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
 
 def _moved(was: Fault | None, said: Fault | None, fired_at: float, asked_before: float, now: float) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
+    was = was or Fault()
     if said is None:
-        return was or Fault()
+        return was
     if said.over:
-        return Fault(over=said.over, since=said.since or (was.since if was is not None and was.over else now))
+        return Fault(over=said.over, since=said.since or (was.since if was.over else now))
     began = said.since or math.inf
-    if was is None:
-        return Fault(since=began if began <= fired_at else None)
-    # Where Prometheus does not say since when it is back, it was not when it was asked before.
-    since = began if (was.since or 0.0) < began < math.inf else asked_before
-    return Fault(since=since) if was.over else was
+    if was.over:
+        # Where Prometheus does not say since when it is back, it was not when it was asked before.
+        since = began if (was.since or 0.0) < began < math.inf else asked_before
+        return Fault(since=since, again=True)
+    return Fault(since=began) if was.since is None and began <= fired_at else was
 
 
 def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
@@ -449,11 +450,13 @@ def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
     may_call = before.acknowledged is None or quiet >= CALM_SECONDS
     if after.silenced or not may_call or now - (before.recalled_at or -math.inf) < RECALL_SECONDS:
         return []
+    called_at = before.released_at or 0.0
     return [
         member
         for member in after.failing
         if member.severity == SEVERITIES[0]
-        and (after.fault(member).since or 0.0) > max(member.starts_at, before.released_at or 0.0)
+        and (fault := after.fault(member)).again
+        and (fault.since or 0.0) > called_at
     ]
 
 
