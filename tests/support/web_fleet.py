@@ -112,7 +112,7 @@ def broken(end: float) -> Iterator[Series]:
 
 
 def missed(end: float) -> Iterator[Series]:
-    """Two models whose page fires: one failed until three minutes ago, the other fails."""
+    """Two models whose page fires: one failed until three minutes ago, and spent its budget; the other fails."""
     times = [end - back for back in range(600, -1, -30)]
     alert = {"alertname": "TritonLatencyBudgetBurn", "component": "slo", "severity": "critical"}
     for model, until in (("over", end - 180), ("still", end)):
@@ -130,6 +130,8 @@ def missed(end: float) -> Iterator[Series]:
         )
         firing = {**alert, "alertstate": "firing", names.TIER: "page_fast", **labels}
         yield names.ALERTS, firing, [(at, 1.0) for at in times]
+    spent = {**alert, "alertname": names.SPENT_ALERT, "severity": "warning", "alertstate": "firing"}
+    yield names.ALERTS, {**spent, **group_labels("latency", "over")}, [(end - 60, 1), (end, 1)]
 
 
 def _until(end: float, at: float) -> float:

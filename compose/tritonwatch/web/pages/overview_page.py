@@ -56,13 +56,12 @@ _WIDTH, _HEIGHT = 90, 24
 
 @dataclass(frozen=True, slots=True)
 class OverviewLine:
-    """One row of the table; `sparkline` is a path of SVG. `is_met`: alerts fire on for what is over."""
+    """One row of the table; `sparkline` is a path of SVG. The state of alerts that fire on for what is over is `over`."""
 
     row: GroupStatus
     about: ObjectiveInfo
     forecast: Forecast | None
     alerts: tuple[SloAlert, ...] = ()
-    is_met: bool = False
     sparkline: str = ""
 
 
@@ -165,11 +164,15 @@ def _page(site: Site, request: Request) -> Response:
             row,
             info,
             forecast(row),
-            tuple(alert for alert in of_slo[row.slo] if row.concerned_by(alert.labels)),
-            row.state == "ok" or row_key(row) in met.value,
+            tuple(
+                replace(alert, state="over") if is_met and alert.tier and alert.state == "firing" else alert
+                for alert in of_slo[row.slo]
+                if row.concerned_by(alert.labels)
+            ),
         )
         for row in status.value
         for info in [about.value.get(row.slo, ObjectiveInfo())]
+        for is_met in [row.state == "ok" or row_key(row) in met.value]
     ]
     lines = _ordered([line for line in everything if choice.includes(line)], choice)
     counts = Counter[str](line.row.state for line in everything)
@@ -187,7 +190,7 @@ def _page(site: Site, request: Request) -> Response:
             "load_errors": site.load_errors(broken.value, at),
             "broken": broken.value,
             "firing": sum(
-                any(alert.state == "firing" and alert.tier for alert in line.alerts) for line in everything
+                any(alert.state != "pending" and alert.tier for alert in line.alerts) for line in everything
             ),
             "lines": [_with_sparkline(line, past.value.get(row_key(line.row))) for line in shown],
             "found": len(lines),
