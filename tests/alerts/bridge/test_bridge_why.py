@@ -1084,21 +1084,27 @@ def test_an_incident_began_when_the_condition_did_not_when_its_alert_fired(
 
 
 def test_a_model_is_not_ready_since_its_exporter_saw_it(tmp_path: Path) -> None:
-    """It failed to load at 02:03:36, the message said since 02:04:02, and a minute later since 02:03:45."""
+    """It failed to load at 02:03:36, the message said since 02:04:02, and a minute later since 02:03:45, or when another
+    server lost it."""
     now = time.time() // STEP * STEP
     labels = {"model": "ocr", "instance": "a"}
     alert = {"alertname": LOAD_FAILED, **labels}
     series = [
         ("ALERTS_FOR_STATE", alert, flat(now, now - 600, -600)),
         *(
-            (str(state.MODEL_NOT_READY_SINCE), {**labels, "version": version}, flat(now, since, -600))
-            for version, since in (("1", now - 626), ("0", now - 90_000))
+            (str(state.MODEL_NOT_READY_SINCE), {**labels, **other}, flat(now, since, -600))
+            for other, since in (
+                ({"version": "1"}, now - 626),
+                ({"version": "0"}, now - 90_000),
+                ({"version": "1", "instance": "b"}, now - 620),
+            )
         ),
     ]
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
-        known = from_prometheus(Prometheus(Access(url)))(about(now, **alert))
+        known = from_prometheus(Prometheus(Access(url)))(incident := about(now, **alert))
+        faults = serving(Prometheus(Access(url)))(incident).faults
 
-    assert now - 626 == known.began
+    assert [now - 626, now - 626] == [known.began, faults[key_of(alert)].since]
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -646,20 +646,18 @@ def _fault_of_model(
 
     That is so where it is `unseen`: its exporter is silent, or its server does not answer, which has an alert of its own.
     """
-    of_burn = member.name == Readiness.burn_alert
+    of_burn, where = member.name == Readiness.burn_alert, matchers_of(member, "instance", *names.GROUPING)
     # What is recorded stays true when the exporter dies; and a load that was repaired when the server does.
     is_recorded = is_ready or (unseen and not of_burn)
     ended = _ready_again(prometheus, member, now=is_ready) if is_recorded else None
     if ended is not None or (of_burn and is_ready):
-        ready = f"{state.MODEL_READY}{matchers_of(member, 'instance', *names.GROUPING)} == 1"
-        return _over(prometheus, "ready again", ready, ended)
+        return _over(prometheus, "ready again", f"{state.MODEL_READY}{where} == 1", ended)
     if member.name == "TritonModelDownEverywhere" and served:
         ready = f"max({state.MODEL_READY}{matchers_of(member, 'model')})"
         ended = _first(prometheus, _last_time(f"timestamp({ready} == 0)"))
         return _over(prometheus, "served again", f"{ready} == 1", ended)
     if unseen:
         return None
-    where = matchers_of(member, "model", "version")
     return Fault(since=_value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
 
 
