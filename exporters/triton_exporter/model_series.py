@@ -83,7 +83,7 @@ def _limits(priority: str, policy: QueuePolicy) -> Iterator[tuple[Metric, tuple[
 
 
 MEMORY_SECONDS = 900.0
-"""Time for which the counters of a model are shown after it has left Triton."""
+"""Time for which the counters of a model are shown after Triton was first seen without it."""
 
 
 @dataclass(slots=True)

@@ -138,8 +138,9 @@ class Processes:
             process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
         ]
         if self._server not in candidates:
-            # Where the server has ended, one of them may have taken its place.
-            self._strangers.intersection_update(candidates if self._server is None else ())
+            self._strangers.intersection_update(candidates)
+            if self._server is not None:  # it has ended: one of them may have taken its place
+                self._strangers.clear()
             self._server = self._find_server(candidates)
             self._stubs.clear()
             self._seen.clear()
@@ -209,16 +210,18 @@ class Processes:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2) as ours:
             ours.sendall(b"GET / HTTP/1.1\r\nHost: triton\r\n\r\n")
             ours.recv(1)  # any answer: before it, the connection may not be accepted yet
+            self._strangers.update(new)  # unless one of them is found to be it
+            own_end = ours.getsockname()[:2]
             for candidate in new:
                 try:
-                    # An IPv6 socket shows an IPv4 address with a prefix.
-                    if ours.getsockname()[:2] in [
-                        (end.raddr.ip.removeprefix("::ffff:"), end.raddr.port)
+                    ends = [
+                        end.raddr
                         for end in candidate.net_connections("tcp")
                         if end.status == psutil.CONN_ESTABLISHED
-                    ]:
+                    ]
+                    # An IPv6 socket shows an IPv4 address with a prefix.
+                    if own_end in [(end.ip.removeprefix("::ffff:"), end.port) for end in ends]:
                         return candidate
-                    self._strangers.add(candidate)
                 except psutil.AccessDenied:
                     is_denied = True
                 except psutil.NoSuchProcess:

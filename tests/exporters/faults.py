@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -89,6 +90,18 @@ def body(content: bytes, status: str = "200 OK", **headers: str) -> Answer:
 def raw(content: bytes) -> Answer:
     """Exactly these bytes, then the end of the connection."""
     return lambda connection, _: connection.sendall(content)
+
+
+def reset(content: bytes, seconds: float) -> Answer:
+    """Exactly these bytes, and after so many seconds a reset of the connection."""
+
+    def answer(connection: socket.socket, stop: threading.Event) -> None:
+        connection.sendall(content)
+        stop.wait(seconds)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    return answer
 
 
 def hang(connection: socket.socket, stop: threading.Event) -> None:

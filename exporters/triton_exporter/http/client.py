@@ -187,11 +187,9 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     unpack = None if encoding == "identity" else zlib.decompressobj(wbits=47)
     chunks: list[bytes] = []
     size = 0
-    # At once, into one buffer, where the length is known: Triton's metrics are megabytes.
-    read, most = (response.read1, _CHUNK) if response.length is None else (response.read, limit + 1)
     while True:
         try:
-            chunk = read(most)
+            chunk = response.read1(_CHUNK)
         except (http.client.HTTPException, ConnectionError) as error:
             raise FetchError("bad_response", "the answer broke off", b"".join(chunks)) from error
         if not chunk:

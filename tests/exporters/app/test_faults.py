@@ -16,7 +16,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporters.faults import Answer, FaultyServer, body, drip, faulty, flood, hang, raw
+from exporters.faults import Answer, FaultyServer, body, drip, faulty, flood, hang, raw, reset
 from support.exporter import RunningExporter, ScrapedPage, exporting
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
@@ -122,6 +122,10 @@ def test_good_lines_are_read_and_bad_ones_counted(bad: bytes, kind: str) -> None
         pytest.param(
             raw(_OK + b"Content-Length: 5000\r\n\r\n" + _GOOD + b'nv_inference_count{model="b",ver'),
             id="cut short",
+        ),
+        pytest.param(
+            reset(_OK + b"Content-Length: 5000\r\n\r\n" + _GOOD + b'nv_inference_count{model="b",ver', 0.1),
+            id="reset",
         ),
         # The check sum at the end of gzip is how a client knows that it has all.
         pytest.param(body(gzip.compress(_GOOD)[:-8], Content_Encoding="gzip"), id="gzip without its end"),
