@@ -143,6 +143,8 @@ class Promise:
 
 _Model = tuple[str, str]
 """Name and version."""
+_Fact = tuple[tuple[tuple[str, str], ...], float]
+"""Series of a configuration at one moment: labels, with the name, and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ def read_models(
                 for at, value in values.items()
                 if value >= values.get(at - step, math.inf) or (name == "waiting" and at - step in values)
             }
-    configured = _configurations(prometheus, start, end, step, own)
+    facts = _facts(prometheus, start, end, step, own)
     found: dict[_Model, list[Step]] = defaultdict(list)
     for (server, name, version), counters in sorted(grown.items()):
         if (model not in (None, name)) or "executions" not in counters:
@@ -200,22 +202,26 @@ def read_models(
                 busy = {key[1]: grown[key].get("busy_seconds", {}).get(moment, 0.0) / step for key in others}
                 sums: dict[str, Any] = {counter: values[moment] for counter, values in counters.items()}
                 steps.append(Step(server, moment, step, **sums, others_busy=busy))
-    read = [_as_configured_now(*key, steps, configured.get(key, {})) for key, steps in found.items()]
+    read = [_as_configured_now(*key, steps, facts.get(key, {})) for key, steps in found.items()]
     promises = _promises(prometheus, objectives, read, start, end, step)
     return tuple(replace(each, promises=tuple(promises[each.model, each.version])) for each in read)
 
 
 def _as_configured_now(
-    model: str, version: str, steps: Sequence[Step], configured: Mapping[float, Configuration | None]
+    model: str, version: str, steps: Sequence[Step], facts: Mapping[float, tuple[_Fact, ...]]
 ) -> Measured:
-    """Return a model version, of whose steps only those count in which it was configured as at the last of these moments."""
-    now = configured[max(configured)] if configured else None
+    """Return a model version, of whose steps only those count in which its facts were those of the last of these moments.
+
+    They tell another backend or GPU, too, on which nothing that was measured before holds.
+    """
+    newest = facts[max(facts)] if facts else ()
+    now = _configuration(newest)
     if now is None:
         return Measured(model, version, None, tuple(steps))
-    since = max((at for at, one in configured.items() if one != now), default=0.0)
+    since = max((at for at, of_then in facts.items() if of_then != newest), default=0.0)
 
     def had_fewer(at: float) -> bool:
-        one = configured.get(at) or now
+        one = _configuration(facts.get(at, newest)) or now
         return one.instances < now.instances and replace(one, instances=now.instances) == now
 
     own = tuple(each for each in steps if each.at - each.seconds >= since)
@@ -223,26 +229,19 @@ def _as_configured_now(
     return Measured(model, version, now, own, fewer=fewer)
 
 
-_Fact = tuple[tuple[tuple[str, str], ...], float]
-"""Series of a configuration at one moment: labels, with the name, and value."""
-
-
-def _configurations(
+def _facts(
     prometheus: Prometheus, start: float, end: float, step: float, own: Matchers
-) -> dict[_Model, dict[float, Configuration | None]]:
-    """Return the configuration of each model version at each moment; None where it is not known."""
+) -> dict[_Model, dict[float, tuple[_Fact, ...]]]:
+    """Return the facts of the configuration of each model version at each moment."""
     known = models.CONFIGURATION
     named = own.also(f'__name__=~"{regex_of([metric.name for metric in known])}"')
     labels = dict.fromkeys(("__name__", *(label for metric in known for label in metric.labels)))
-    seen: dict[_Model, dict[float, list[_Fact]]] = defaultdict(lambda: defaultdict(list))
+    seen: dict[_Model, dict[float, tuple[_Fact, ...]]] = defaultdict(lambda: defaultdict(tuple))
     for series in prometheus.range(f"max {by(labels)} ({named})", start, end, step):
         key = series.labels.get("model", ""), series.labels.get("version", "")
         for at, value in zip(series.times, series.values, strict=True):
-            seen[key][at].append((tuple(series.labels.items()), value))
-    return {
-        key: {at: _configuration(tuple(facts)) for at, facts in moments.items()}
-        for key, moments in seen.items()
-    }
+            seen[key][at] += ((tuple(series.labels.items()), value),)
+    return seen
 
 
 @lru_cache  # most moments are as the one before

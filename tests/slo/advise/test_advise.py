@@ -14,6 +14,7 @@ import pytest
 
 from slo.advise.made import Made, poisson, series, varying
 from support.history import END, openmetrics, serve
+from triton_exporter.catalogue import models
 from triton_slo.advise.advice import advise
 from triton_slo.advise.measured import Configuration, Measured, Promise
 from triton_slo.advise.report import compare
@@ -142,6 +143,26 @@ def test_an_instance_that_made_executions_longer_is_no_reason_for_another(
     told = " ".join(capsys.readouterr().out.split())
     assert "executions take 150ms, and took 70ms with fewer instances" in told
     assert told.endswith("(shared_device)")
+
+
+def test_what_was_measured_on_another_backend_does_not_count(
+    prometheus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that took 80 ms on the old one, for most of the hour, takes 20 ms; Prometheus shows both for 5 minutes."""
+    old, new = varying(0.08, cv2=0.2), varying(0.02, cv2=0.2, seed=8)
+    made = Made(lambda items, at: (old if at < 2700 else new)(items, at))
+    moved, parts = END - 900, []
+    for name, labels, points in series(made.steps(poisson(5)), ONE, END, 0.0):
+        before, after = (
+            [point for point in points if (point[0] < moved) == is_old] for is_old in (True, False)
+        )
+        parts += [
+            (name, {**labels, "backend": "old"} if name == models.INFO.name else labels, before),
+            (name, labels, after),
+        ]
+    with serve(openmetrics(sorted(parts, key=lambda part: part[0])), tmp_path) as url:
+        assert 0 == main(["advise", "--prometheus", url, *prometheus[3:], "--at", str(END)])
+    assert "did in the last 10m 30s" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
