@@ -243,14 +243,16 @@ def since_text(began: Sample | None) -> str:
     return f" since {hour_text(began.value, began.at)}" if began and began.value else ""
 
 
-def down_servers(prometheus: Prometheus, at: float | None = None) -> tuple[DownServer, ...]:
-    """Return the servers that do not answer, those first whose models nothing serves."""
-    return _down_servers(_ask(prometheus, _DOWN_SERVERS, at))
+def down_servers(
+    prometheus: Prometheus, at: float | None = None, cluster: str | None = None
+) -> tuple[DownServer, ...]:
+    """Return the servers (None: of all clusters) that do not answer, those first whose models nothing serves."""
+    return _down_servers(_ask(prometheus, _DOWN_SERVERS, at, cluster))
 
 
-def broken_now(prometheus: Prometheus, at: float | None = None) -> Broken:
-    """Return all that is broken, in one request; what nothing serves is first."""
-    found = _ask(prometheus, _EVERYTHING, at)
+def broken_now(prometheus: Prometheus, at: float | None = None, cluster: str | None = None) -> Broken:
+    """Return all that is broken, or that of a cluster, in one request; what nothing serves is first."""
+    found = _ask(prometheus, _EVERYTHING, at, cluster)
     since = {_place(sample): sample for sample in found["unknown since"]}
     unknown = sorted(_place(sample) for sample in found["unknown"])
     return Broken(
@@ -298,14 +300,17 @@ def _not_ready_models(found: Mapping[str, list[Sample]]) -> tuple[NotReadyModel,
     return tuple(sorted(models.values(), key=lambda each: (each.served, each.model)))
 
 
-def _ask(prometheus: Prometheus, parts: Mapping[str, str], at: float | None) -> dict[str, list[Sample]]:
-    """Return the answer to each part, in one request."""
+def _ask(
+    prometheus: Prometheus, parts: Mapping[str, str], at: float | None, cluster: str | None
+) -> dict[str, list[Sample]]:
+    """Return the answer to each part, in one request: of one cluster, and what is of none; None: of all."""
     query = "\nor ".join(
         f'label_replace({expr}, "{_FACT}", "{fact}", "", "")' for fact, expr in parts.items()
     )
     found: dict[str, list[Sample]] = {fact: [] for fact in parts}
     for sample in prometheus.instant(query, at):
-        found[sample.labels[_FACT]].append(sample)
+        if cluster in (None, sample.labels.get("cluster", cluster)):
+            found[sample.labels[_FACT]].append(sample)
     return found
 
 

@@ -1253,21 +1253,45 @@ def test_a_server_whose_exporter_is_silent_may_serve(dead_server: tuple[Promethe
     assert server.words.endswith(": whether batcher is served is unknown")
 
 
-def test_a_silent_exporter_is_of_its_cluster_alone(tmp_path: Path) -> None:
-    """Pods of two clusters have the same names: the message about one said that nothing was known about the other's."""
+@pytest.mark.parametrize("own", [{"cluster": "eu"}, {}])
+@pytest.mark.parametrize("alert", ["TritonModelDownEverywhere", Readiness.burn_alert])
+@pytest.mark.parametrize("other", ["silent", "dead", "serves"])
+def test_a_message_is_of_its_cluster_alone(
+    tmp_path: Path, other: str, alert: str, own: dict[str, str]
+) -> None:
+    """Pods of two clusters have the same names. Where that of the other one was dead, nobody was called about a page
+    that failed again; where it served the model, all was over. An external label of Prometheus is in none of its series.
+    """
     now = time.time() // STEP * STEP
-    made = [
-        (str(state.MODEL_READY), {"cluster": "eu", "instance": "triton-0", "model": "ranker"}, flat(now, 0)),
-        *(
-            ("up", {"cluster": name, "instance": "triton-0", "job": "triton-exporter"}, up)
-            for name, up in {"eu": flat(now, 1), "us": flat(now, 1, end=-600) + flat(now, 0, -585)}.items()
-        ),
-    ]
-    with history.serve(history.openmetrics(made), tmp_path / "p") as url:
-        page = about(now, alertname="TritonModelDownEverywhere", model="ranker", cluster="eu")
+    end = -60 if other == "silent" else 300
+    made: list[Series] = []
+    for cluster, live, ready, up in (
+        (own, [(-1800, 1)], [(-1800, 1), (-700, 0), (-480, 1), (-60, 0)], 1),
+        ({"cluster": "us"}, [(-1800, 1), (-300, int(other != "dead")), (end, None)], None, 0),
+    ):
+        server = {**cluster, "instance": "triton-0"}
+        labels = {**server, "model": "ranker", "version": "1"}
+        made += [
+            ("up", {**server, "job": "triton-exporter"}, steps(now, (-1800, 1), (end, up))),
+            (str(state.SERVER_LIVE), server, steps(now, *live)),
+            (str(state.MODEL_EXPECTED), {**server, "model": "ranker"}, steps(now, *live[:1])),
+            (str(state.MODEL_READY), labels, steps(now, *(ready or live))),
+        ]
+    since = steps(now, (-700, now - 700), (-480, None), (-60, now - 60))
+    lost = {**own, "instance": "triton-0", "model": "ranker", "version": "1"}
+    made.append((str(state.MODEL_NOT_READY_SINCE), lost, since))
+    page = about(now, alertname=alert, model="ranker", cluster="eu", severity="critical")
+    over = Evidence(at=now - 75, faults=over_since(page, now - 480))
+    page = page.model_copy(update={"evidence": over})
+    with history.serve(history.openmetrics(made), tmp_path / "p", flags=FRESH) as url:
         known = serving(Prometheus(Access(url)))(page)
 
-    assert ("", 1) == (known.title, known.servers_not_ready)
+    assert {key_of(page.lead.labels): Fault(since=now - 60)} == known.faults
+    assert ("", 1, "no server has ranker ready") == (
+        known.dead_server,
+        known.servers_not_ready,
+        known.not_served,
+    )
 
 
 def test_of_a_server_whose_exporter_is_dead_nothing_is_known(dead_server: tuple[Prometheus, float]) -> None:

@@ -489,13 +489,13 @@ def _not_ready(prometheus: Prometheus, member: Member, since: float, *, is_over:
     the server has an alert of its own.
     """
     where = matchers_of(member, "model")
-    if not where.parts:
+    if not member.labels.get("model"):
         return SourceFacts()
     ready = _by_server(prometheus, f"{state.MODEL_READY}{where}")
     if not ready:
         return _removed(prometheus, member)
     bad_servers = sorted(name for name, good in ready.items() if not good)
-    dead = _dead_server(prometheus, set(bad_servers))
+    dead = _dead_server(prometheus, member, set(bad_servers))
     if member.labels.get(names.INDICATOR) != Readiness.name():
         if bad_servers and any(ready.values()):
             beside = _beside_a_dead_server(prometheus, member, since)
@@ -522,14 +522,15 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
     model = member.labels["model"]
     down = [
         server
-        for server in down_servers(prometheus)
+        for server in down_servers(prometheus, cluster=member.labels.get("cluster"))
         if model in server.models and server.since is not None and server.since.value <= since + LATE_SECONDS
     ]
     where = matchers_of(member, "model").also('reason!="CANCELED"')
     failures = f"increase({triton.REQUEST_FAILURE}{where}[5m])"
     of_errors = member.labels.get(names.INDICATOR) == Errors.name()
     if not down or (
-        of_errors and prometheus.instant(f"{failures} > 0 and on (instance) {state.SERVER_LIVE} == 1")
+        of_errors
+        and prometheus.instant(f"{failures} > 0 and on (cluster, instance) {state.SERVER_LIVE} == 1")
     ):
         return SourceFacts()
     dead = down[0]
@@ -541,7 +542,7 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
 def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
     """Return what to say where the servers that had the model are live, and none lists it or expects it."""
     seen = f"max by (instance) (last_over_time({state.MODEL_READY}{matchers_of(member, 'model')}[2h]))"
-    live = f"max by (instance) ({state.SERVER_LIVE}) == 1"
+    live = f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member)}) == 1"
     had = {sample.labels.get("instance") for sample in prometheus.instant(seen)}
     if not had or had - {sample.labels.get("instance") for sample in prometheus.instant(live)}:
         return SourceFacts()
@@ -596,7 +597,7 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
     served, silence = any(listing.values()), _nothing_known(unknown) if unknown else ""
     dead, fault, title = None, None, None
     if member.name in ABOUT_READINESS:
-        dead = f"{model}: {silence}" if unknown and not ready else _dead_server(prometheus, lost)
+        dead = f"{model}: {silence}" if unknown and not ready else _dead_server(prometheus, member, lost)
     if member.name in _OVER_ONCE_READY:
         is_ready, unseen = bool(ready) and not lost, bool(dead or (lost and lost <= unknown.keys()))
         fault = _fault_of_model(prometheus, member, is_ready=is_ready, served=served, unseen=unseen)
@@ -633,10 +634,11 @@ def _by_server(prometheus: Prometheus, series: str) -> dict[str, bool]:
     return {sample.labels.get("instance", "?"): sample.value > 0 for sample in found}
 
 
-def _dead_server(prometheus: Prometheus, lost: set[str]) -> str:
+def _dead_server(prometheus: Prometheus, member: Member, lost: set[str]) -> str:
     """Return in words which server does not answer, where a model is not ready on such servers alone; else nothing."""
-    down = [server for server in down_servers(prometheus) if server.instance in lost] if lost else []
-    return down[0].words if lost and lost == {server.instance for server in down} else ""
+    every = down_servers(prometheus, cluster=member.labels.get("cluster")) if lost else ()
+    down = [server for server in every if server.instance in lost]
+    return down[0].words if down and lost == {server.instance for server in down} else ""
 
 
 def _fault_of_model(
@@ -691,10 +693,10 @@ def _ready_again(prometheus: Prometheus, member: Member, *, now: bool) -> Sample
     where = matchers_of(member, "instance", *names.GROUPING)
     not_ready, fired = f"timestamp({state.MODEL_NOT_READY_SINCE}{where})", 0.0
     if member.name == UNLOADED_IN_USE:  # on purpose: it should not be ready
-        not_ready = f"timestamp(max by (instance) ({state.MODEL_READY}{where}) == 0)"
+        not_ready = f"timestamp(max by (cluster, instance) ({state.MODEL_READY}{where}) == 0)"
     # A budget's alert may fire after the end of what spent it. Of a load, a dead server is no part.
     if member.name != Readiness.burn_alert:
-        not_ready += f" and on (instance) {state.SERVER_LIVE} == 1"
+        not_ready += f" and on (cluster, instance) {state.SERVER_LIVE} == 1"
         # It fires up to a minute after what it is about: a scrape, its `for` and an evaluation.
         fired = member.starts_at - 60
     then_ready = "" if now else f"< {_last_time(f'timestamp({state.MODEL_READY}{where} == 1)')}"
@@ -728,7 +730,8 @@ def _live(prometheus: Prometheus, member: Member) -> SourceFacts:
     instance, is_down = member.labels.get("instance"), is_not_served(member)
     if instance and instance not in live:
         return _unreported(prometheus, member, live)
-    down = [server for server in down_servers(prometheus) if live.get(server.instance) is False]
+    all_down = down_servers(prometheus, cluster=member.labels.get("cluster"))
+    down = [server for server in all_down if live.get(server.instance) is False]
     concerned = [server for server in down if instance in (None, server.instance)]
     not_live = None if instance is None else f"{instance} does not answer" if concerned else ""
     if instance and (member.name in EXPORTER_DOWN or (is_down and not concerned)):
@@ -787,11 +790,13 @@ def _answers_again(prometheus: Prometheus, member: Member, live: Mapping[str, bo
         return SourceFacts(
             faults=faults, title=f"The exporter of Triton {instance} did not answer Prometheus"
         )
-    was_down = down_servers(prometheus, ended.value) if ended else ()
+    cluster = member.labels.get("cluster")
+    was_down = down_servers(prometheus, ended.value, cluster) if ended else ()
     title = next(
         (server.past for server in was_down if server.instance == instance), f"{instance} did not answer"
     )
-    lacking = [each.words for each in broken_now(prometheus).not_ready if instance in each.instances]
+    not_ready = broken_now(prometheus, cluster=cluster).not_ready
+    lacking = [each.words for each in not_ready if instance in each.instances]
     lines = "\n".join([f"{sum(live.values())} of {len(live)} answer", *lacking[:_SERVERS_NAMED]])
     return SourceFacts(faults=faults, facts=((SERVERS, lines),), title=title)
 
