@@ -853,10 +853,22 @@ def test_an_end_that_was_confirmed_stays_so_when_nothing_serves_later(bridge: Br
     bridge.clock.now += 61
     enrich(bridge.clock())
     bridge.send()
-    enrich.close()
     (record,) = list_incidents(bridge.folder)
+    shown = str(bridge.workspace.roots()[0].blocks)
+    # The other fault was over, too, before its server died.
+    known.append(SourceFacts(faults=over(ERRORS), not_served="no server has broken ready"))
+    bridge.clock.now += 61
+    enrich(bridge.clock())
+    bridge.fire(ended=(QUEUE, ERRORS))
+    enrich(bridge.clock())
+    bridge.send()
+    enrich.close()
+    (root,) = bridge.workspace.roots()
 
-    assert "*Resolved*\\nbroken: objective queue (page), " in str(bridge.workspace.roots()[0].blocks)
+    assert "*Resolved*\\nbroken: objective queue (page), " in shown
+    assert root.text.startswith("🟢 Resolved: ")
+    assert "no server has" not in str(root.blocks)
+    assert "🟢 *Recovered*" in bridge.workspace.thread(root)[-1].text
     assert "🟢 resolved (page): broken: objective queue" in summaries.incident_text(record, bridge.clock())
 
 

@@ -305,8 +305,12 @@ def _closed_line(incident: Incident, others: int | None) -> str:
 
 
 def _not_confirmed(incident: Incident) -> str:
-    """Return why the end of an alert is no recovery: nothing serves, or Prometheus does not answer; else nothing."""
-    if incident.evidence is None or incident.end_of_outage is not None:
+    """Return why the end of an alert is no recovery: nothing serves, or Prometheus does not answer; else nothing.
+
+    That of one whose faults were seen to be over before is one.
+    """
+    were_over = _were_over(incident, [key_of(member.labels) for member in incident.members.values()])
+    if incident.evidence is None or incident.end_of_outage is not None or were_over:
         return ""
     since = incident.evidence.prometheus_silent_since
     if since:
