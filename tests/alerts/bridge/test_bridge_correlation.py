@@ -540,14 +540,22 @@ def test_the_next_fault_of_an_alert_has_no_cause_of_the_one_before(bridge: Bridg
 
 
 def test_the_begin_beside_a_title_is_of_its_fault() -> None:
-    """Requests had failed for five minutes, and nothing served the model for a few seconds: since five minutes."""
-    faults = fails(ERRORS, since=100.0) | fails(DOWN, since=400.0)
-    incident = _incident(ERRORS, DOWN, evidence=Evidence(at=410.0, faults=faults))
-    raised = Event(at=410.0, kind="raised", severity="critical", alerts=("TritonModelDownEverywhere",))
+    """Requests had failed for five minutes, and nothing served the model for a few seconds: since five minutes.
 
-    assert " · since <!date^400^" in messages.root(incident, Style(), 410.0).text
-    assert "(10s)" in messages.root(incident, Style(), 410.0).text
-    assert messages.reply(incident, (raised,)).text.endswith(" · since 00:06 UTC")
+    It was said for as long as the outage lasted where Prometheus did not answer the first question about it.
+    """
+    known = Evidence(at=400.0, began=100.0, faults=fails(ERRORS, since=100.0))
+    incident = _incident(ERRORS, evidence=known)
+    members = {**incident.members, "down": Member(labels=DOWN, starts_at=405.0)}
+    incident = incident.model_copy(update={"members": members})
+    raised = Event(at=410.0, kind="raised", severity="critical", alerts=("TritonModelDownEverywhere",))
+    for faults, began in (({}, 405), (fails(DOWN, since=400.0), 400)):
+        incident, _ = judge([key_of(DOWN)], known.model_copy(update={"at": 410.0, "faults": faults}), incident)
+        shown = messages.root(incident, Style(), 410.0).text
+
+        assert f" · since <!date^{began}^" in shown
+        assert f"({410 - began}s)" in shown
+        assert messages.reply(incident, (raised,)).text.endswith(" · since 00:06 UTC")
 
 
 def test_an_outage_keeps_its_cause_once_it_is_over(bridge: Bridge) -> None:

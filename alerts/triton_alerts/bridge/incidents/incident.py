@@ -400,9 +400,13 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def began(self) -> float:
-        """When the fault of what leads began, as Prometheus shows it; else since when it fails, else the first did."""
-        fault = self.fault(self.lead)
-        return (not fault.over and fault.since) or self.again_since or self.since
+        """When the fault of what leads began, as Prometheus shows it, else its alert; once all is over, when the first did."""
+        lead, fault = self.lead, self.fault(self.lead)
+        if fault.since and not fault.over:
+            return fault.since
+        fired_at = min(each.starts_at for each in self.members.values() if is_same(each, lead))
+        is_first = fault.over or fired_at <= self.fired_at
+        return max(self.since if is_first else fired_at, self.again_since or 0.0)
 
     @property
     def silenced(self) -> bool:
