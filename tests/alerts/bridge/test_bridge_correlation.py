@@ -550,7 +550,9 @@ def test_the_begin_beside_a_title_is_of_its_fault() -> None:
     incident = incident.model_copy(update={"members": members})
     raised = Event(at=410.0, kind="raised", severity="critical", alerts=("TritonModelDownEverywhere",))
     for faults, began in (({}, 405), (fails(DOWN, since=400.0), 400)):
-        incident, _ = judge([key_of(DOWN)], known.model_copy(update={"at": 410.0, "faults": faults}), incident)
+        incident, _ = judge(
+            [key_of(DOWN)], known.model_copy(update={"at": 410.0, "faults": faults}), incident
+        )
         shown = messages.root(incident, Style(), 410.0).text
 
         assert f" · since <!date^{began}^" in shown
