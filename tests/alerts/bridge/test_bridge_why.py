@@ -429,10 +429,13 @@ def test_a_title_tells_a_fault_from_its_begin_on_and_what_has_stopped_in_the_pas
     incident = about(now).model_copy(update={"members": {"a": page}})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         known = from_prometheus(Prometheus(Access(url)))(incident)
+        # An alert without a tier names no time since which it could be.
+        spent = from_prometheus(Prometheus(Access(url)))(about(now, **own, alertname=names.SPENT_ALERT))
     incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
 
     began = clock(now - 246).removesuffix(" UTC")
     assert re.fullmatch(f"🔴 ranker: {title.replace('BEGAN', began)}", headline(incident)), headline(incident)
+    assert "none since" not in (spent.title or "")
 
 
 @pytest.mark.parametrize(("failing", "over"), [(0, True), (4, True), (10, False)])

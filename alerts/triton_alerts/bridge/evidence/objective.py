@@ -195,7 +195,9 @@ class Burning:
         heard, last = self.counts.last(self.counts.total), self.counts.last(self.counts.failed)
         if heard and self.counts.now - heard >= CALM_SECONDS:
             return f"{_NO} requests since {datetime.fromtimestamp(heard, UTC):%H:%M:%S} UTC"
-        return f"{_NO}ne since" if heard and last and heard - last >= _QUIET_SECONDS else None
+        # The title of an alert without a tier has no time since which it could be.
+        since = f"{_NO}ne since" if names.TIER in self.member.labels else ""
+        return since if heard and last and heard - last >= _QUIET_SECONDS else None
 
     def window(self) -> tuple[float, str]:
         """Return from when on events are shown, and that in words: since their fault began, if it lasts and is no older
