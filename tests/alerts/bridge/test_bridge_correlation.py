@@ -749,6 +749,23 @@ def test_what_is_over_beside_the_title_is_said_so(bridge: Bridge) -> None:
     assert bridge.workspace.thread(root)[-1].text.endswith(line)
 
 
+def test_a_model_that_is_loading_is_not_said_to_be_unloaded(bridge: Bridge) -> None:
+    """ "Load it again" stood on while it loaded, and once that had failed. Of what is over, it stays the cause."""
+    known = SourceFacts(cause="unloaded at 18:50 UTC", faults=fails(DOWN))
+    enrich = Enricher(bridge.store, {"changes": lambda _: known})
+    bridge.fire(DOWN)
+    shown = []
+    for later in (known, SourceFacts(faults=over(DOWN)), known, SourceFacts(faults=fails(DOWN))):
+        known = later
+        enrich(bridge.clock())
+        bridge.send()
+        shown.append(bridge.workspace.roots()[0].text)
+        bridge.clock.now += 61
+    enrich.close()
+
+    assert [True, True, True, False] == ["unloaded at" in text for text in shown]
+
+
 def test_each_message_is_of_one_moment(bridge: Bridge) -> None:
     """A load fails and is repaired; then the server dies, and then its exporter: nothing is left of the moment before."""
     dead = "triton-0:9401 does not answer since 18:59 UTC: nothing serves broken now"

@@ -214,6 +214,27 @@ def test_that_a_model_was_unloaded_is_why_nothing_serves_it(
         assert (age == 270) == ("*First step*\\nLoad it again; " in str(shown.blocks))
 
 
+@pytest.mark.parametrize(
+    "labels", [{"alertname": "TritonModelReplicasLow"}, {"alertname": Readiness.burn_alert, "version": "3"}]
+)
+def test_a_rollout_is_no_unload(tmp_path: Path, labels: dict[str, str]) -> None:
+    """Version 3 had replaced 2 on one server and was loading on the other: "unloaded at 12:01. Load it again." """
+    now = time.time() // STEP * STEP
+    made = [
+        *states(now, "a", "m", "2", (-2 * HOURS, "ready"), (-300, "unloading"), (-285, "unloaded")),
+        *states(now, "a", "m", "3", (-345, "loading"), (-300, "ready")),
+        *states(now, "b", "m", "2", (-2 * HOURS, "ready"), (-360, "unloading"), (-270, "unloaded")),
+        *states(now, "b", "m", "3", (-360, "loading")),
+    ]
+    incident = about(now, model="m", **labels)
+    with history.serve(history.openmetrics(made), tmp_path / "p", flags=FRESH) as url:
+        for at in (now - 285, now):  # that on a is the last change, then that on b
+            known = last_changes(Prometheus(Access(url)), lambda at=at: at)(incident)  # type: ignore[misc]
+
+            assert "version 2 unloaded" in dict(known.facts)[LAST_CHANGE]
+            assert "" == known.cause
+
+
 def test_servers_alike_are_one_line(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:

@@ -180,8 +180,11 @@ def _attach(asked: Iterable[str], evidence: Evidence, before: Incident) -> Chang
             was, is_now = (
                 each.faults.get(key_of(before.lead.labels)) for each in (before.evidence, evidence)
             )
-            if was is None or (was.over and is_now is not None and not is_now.over):
+            fails = is_now is not None and not is_now.over
+            if was is None or (was.over and fails):
                 earlier = SourceFacts(began=earlier.began)
+            elif fails and earlier.cause.startswith(UNLOADED):  # it may be loading by now
+                earlier = earlier.model_copy(update={"cause": ""})
         if evidence.dead_server:  # what Triton said about the model before is no reason
             earlier = earlier.model_copy(update={"reasons": {}})
         known = earlier.and_newer(evidence).model_copy(update={"faults": evidence.faults})
@@ -933,6 +936,13 @@ def latest_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source
                 last, facts = recent[0], ((LAST_CHANGE, _changes_text(recent, now)),)
                 explains = last.what == _CHANGE_WORDS["unloaded"] and last.at >= incident.began - LATE_SECONDS
                 explains = explains and member.name in EXPLAINED_BY_LOAD_FAILURE
+                there = (
+                    _CHANGE_WORDS.get(each.labels.get("state", ""), "unloaded")
+                    for each in series
+                    if each.times[-1] >= now and each.labels.get("instance", "") == last.instance
+                )
+                # Else another version is there: a rollout unloads the one before.
+                explains = explains and {"unloaded"}.issuperset(there)
                 cause = f"{UNLOADED}{hour_text(last.at, now)}" if explains else ""
                 return SourceFacts(facts=facts, cause=cause)
         return SourceFacts()
