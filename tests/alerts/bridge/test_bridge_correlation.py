@@ -594,13 +594,13 @@ def test_beside_an_outage_nothing_is_said_of_an_objective_that_is_over() -> None
 
 def test_what_was_just_over_leads_before_what_was_over_long_ago() -> None:
     """A model was not ready for a minute, and ten minutes later 61 requests failed: the title lost the failures."""
-    ended = {**over(BURN), **over(ERRORS)}
-    for minutes, lead in ((10, "TritonErrorsBudgetBurn"), (1, "TritonReadinessBudgetBurn")):
-        since = {key_of(BURN): 1000.0 - 60 * minutes, key_of(ERRORS): 1000.0}
-        faults = {key: fault.model_copy(update={"since": since[key]}) for key, fault in ended.items()}
-        incident = _incident(ERRORS, BURN, evidence=Evidence(at=1000.0, faults=faults))
+    for before, last in ((BURN, ERRORS), (LOAD, DOWN)):
+        for minutes, lead in ((10, last), (1, before)):
+            ends = ((before, 1000.0 - 60 * minutes), (last, 1000.0))
+            faults = {key_of(labels): Fault(over="over", since=at) for labels, at in ends}
+            incident = _incident(last, before, evidence=Evidence(at=1000.0, faults=faults))
 
-        assert lead == incident.lead.name
+            assert lead == incident.lead.labels
 
 
 def _joins(bridge: Bridge, enrich: Enricher, alert: dict[str, str], start: float = 0.0) -> None:

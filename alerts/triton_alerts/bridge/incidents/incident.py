@@ -444,11 +444,13 @@ class Incident(BaseModel, frozen=True):
     @property
     def lead(self) -> Member:
         """The alert about the worst that fails, which is also the one that names the fault best."""
-        members = self.worst_first
-        first = members[0]
+        first = self.worst_first[0]
         if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
-        return next((member for member in self._current if member.name == LOAD_FAILED), first)
+        # One that was over long before is not the cause.
+        last = self._over_at(first) - OTHER_SECONDS if self.open else 0.0
+        loads = (each for each in self._current if each.name == LOAD_FAILED)
+        return next((each for each in loads if self._over_at(each) >= last), first)
 
     @property
     def burning(self) -> Member | None:
@@ -462,13 +464,13 @@ class Incident(BaseModel, frozen=True):
 
         What is over comes last: the pages first, and of them those about the last fault.
         """
-        over = {key_of(each.labels): self._over_at(each) for each in self.firing if self.fault(each).over}
-        last = max(over.values(), default=0.0)
+        ends = (self._over_at(each) for each in self.firing if self.fault(each).over)
+        long_ago = max(ends, default=0.0) - OTHER_SECONDS
 
         def rank(member: Member) -> tuple[int, bool, bool, bool, int, float]:
-            at = over.get(key_of(member.labels)) if member.firing else None
-            severity = 0 if at is None else 1 + SEVERITIES.index(member.severity)
-            return (severity, at is not None and at < last - OTHER_SECONDS, *_rank(member))
+            if not (member.firing and self.fault(member).over):
+                return (0, False, *_rank(member))
+            return (1 + SEVERITIES.index(member.severity), self._over_at(member) < long_ago, *_rank(member))
 
         return sorted(self.firing or self.members.values(), key=rank)
 
