@@ -229,10 +229,8 @@ class Burning:
 
     def _past(self, prometheus: Prometheus, thing: str, failed_words: str) -> str:
         """Return how many events failed while it lasted, else what was said of that before, or what the alert says."""
-        summary, until = (
-            self.member.annotations.get("summary") or self.member.name,
-            self.counts.last(self.counts.failed),
-        )
+        summary = self.member.annotations.get("summary") or self.member.name
+        until = self.counts.last(self.counts.failed)
         if until is None:  # longer ago than is asked for
             said = self.incident.source_facts.title or ""
             is_past = said and (self.was.over or _NO in said)

@@ -400,13 +400,12 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def began(self) -> float:
-        """When the fault of what leads began, as Prometheus shows it, else its alert; once all is over, when the first did."""
+        """When the fault of what leads began, as Prometheus shows it, else its alert."""
         lead, fault = self.lead, self.fault(self.lead)
         if fault.since and not fault.over:
             return fault.since
         fired_at = min(each.starts_at for each in self.members.values() if is_same(each, lead))
-        is_first = fault.over or fired_at <= self.fired_at
-        return max(self.since if is_first else fired_at, self.again_since or 0.0)
+        return max(fired_at if fired_at > self.fired_at else self.since, self.again_since or 0.0)
 
     @property
     def silenced(self) -> bool:
@@ -445,12 +444,10 @@ class Incident(BaseModel, frozen=True):
     def lead(self) -> Member:
         """The alert about the worst that fails, which is also the one that names the fault best."""
         first = self.worst_first[0]
-        if first.name not in EXPLAINED_BY_LOAD_FAILURE:
-            return first
-        # One that was over long before is not the cause.
+        # A load that was repaired long before is not the cause.
         last = self._over_at(first) - OTHER_SECONDS if self.open else 0.0
-        loads = (each for each in self._current if each.name == LOAD_FAILED)
-        return next((each for each in loads if self._over_at(each) >= last), first)
+        loads = (each for each in self._current if each.name == LOAD_FAILED and self._over_at(each) >= last)
+        return next(loads, first) if first.name in EXPLAINED_BY_LOAD_FAILURE else first
 
     @property
     def burning(self) -> Member | None:

@@ -389,12 +389,7 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     known = before.evidence or Evidence(at=evidence.at)
     in_order = sorted(before.members.values(), key=lambda member: member.starts_at)
     fired = {key_of(member.labels): member.starts_at for member in in_order}
-    faults = {
-        key: _moved(
-            known.faults.get(key), evidence.faults.get(key), fired.get(key, 0.0), known.at, evidence.at
-        )
-        for key in asked
-    }
+    faults = {key: _moved(key, known, evidence, fired.get(key, 0.0)) for key in asked}
     judged = evidence.model_copy(update={"faults": known.faults | faults})
     after = before.model_copy(update={"evidence": judged})
     if not after.open:
@@ -426,17 +421,17 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
     return after, tuple(events)
 
 
-def _moved(was: Fault | None, said: Fault | None, fired_at: float, asked_before: float, now: float) -> Fault:
+def _moved(key: str, known: Evidence, evidence: Evidence, fired_at: float) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
-    was = was or Fault()
+    was, said = known.faults.get(key, Fault()), evidence.faults.get(key)
     if said is None:
         return was
     if said.over:
-        return Fault(over=said.over, since=said.since or (was.since if was.over else now))
+        return Fault(over=said.over, since=said.since or (was.since if was.over else evidence.at))
     began = said.since or math.inf
     if was.over:
         # Where Prometheus does not say since when it is back, it was not when it was asked before.
-        since = began if (was.since or 0.0) < began < math.inf else asked_before
+        since = began if (was.since or 0.0) < began < math.inf else known.at
         return Fault(since=since, again=True)
     return Fault(since=began) if was.since is None and began <= fired_at else was
 
@@ -450,13 +445,12 @@ def _to_call(before: Incident, after: Incident, now: float) -> list[Member]:
     may_call = before.acknowledged is None or quiet >= CALM_SECONDS
     if after.silenced or not may_call or now - (before.recalled_at or -math.inf) < RECALL_SECONDS:
         return []
-    called_at = before.released_at or 0.0
     return [
         member
         for member in after.failing
         if member.severity == SEVERITIES[0]
         and (fault := after.fault(member)).again
-        and (fault.since or 0.0) > called_at
+        and (fault.since or 0.0) > (before.released_at or 0.0)
     ]
 
 
