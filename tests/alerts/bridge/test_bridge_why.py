@@ -1497,6 +1497,36 @@ def test_what_was_over_does_not_fail_again_where_its_exporter_dies(
     assert "nothing is known about c" in dict(known.facts)["Servers"]
 
 
+@pytest.mark.parametrize("alert", [Readiness.burn_alert, "TritonModelDownEverywhere"])
+def test_a_model_that_loads_after_its_server_died_does_not_fail_since_then(
+    tmp_path: Path, alert: str
+) -> None:
+    """A quarter of a minute after its server was live again somebody was called, about a model not served since its
+    server died, of which the server's own page had told."""
+    now = time.time() // STEP * STEP
+    of_model = {"instance": "b", "model": "solo", "version": "1"}
+    since = steps(now, (-700, now - 700), (-480, None), (-270, now - 270))
+    series = [
+        (str(state.SERVER_LIVE), {"instance": "b"}, steps(now, (-1800, 1), (-270, 0), (-60, 1))),
+        (str(state.SERVER_LIVE), {"instance": "other"}, steps(now, (-1800, 1), (-30, 0), (-15, 1))),
+        (str(state.MODEL_EXPECTED), {"instance": "b", "model": "solo"}, flat(now, 1, -1800, 300)),
+        (str(state.MODEL_READY), of_model, steps(now, (-1800, 1), (-700, 0), (-480, 1), (-270, 0))),
+        (str(state.MODEL_NOT_READY_SINCE), of_model, since),
+    ]
+    incident = about(now, alertname=alert, model="solo", severity="critical")
+    over = Evidence(at=now - 300, faults=over_since(incident, now - 480, "ready again"))
+    incident = incident.model_copy(update={"evidence": over})
+    said = []
+    with history.serve(history.openmetrics(series), tmp_path / "p", flags=FRESH) as url:
+        for at in (now - 150, now - 48, now):
+            known = Evidence.of(serving(At(Access(url), at))(incident), at, about=incident.led_by)
+            incident, events = judge([key_of(incident.lead.labels)], known, incident)
+            said.append([event.kind for event in events])
+
+    assert [[], [], ["raised"]] == said
+    assert now - 90 < (incident.again_since or 0.0) <= now - 60
+
+
 def test_that_no_server_served_a_model_is_past_once_one_does(tmp_path: Path) -> None:
     """ "No server serves model lang; ready again since" stood for two minutes."""
     now = time.time() // STEP * STEP

@@ -598,13 +598,13 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
     ready = _by_server(prometheus, f"{state.MODEL_READY}{matchers_of(member, 'model', 'version')}")
     lost = {server for server in ([own] if own else [*ready, *unknown]) if not ready.get(server)}
     served, silence = any(listing.values()), _nothing_known(unknown) if unknown else ""
-    dead, fault, title = None, None, None
+    was, dead, fault, title = incident.fault(member), None, None, None
     if member.name in ABOUT_READINESS:
         dead = f"{model}: {silence}" if unknown and not ready else _dead_server(prometheus, member, lost)
     if member.name in _OVER_ONCE_READY:
         is_ready, unseen = bool(ready) and not lost, bool(dead or (lost and lost <= unknown.keys()))
-        fault = _fault_of_model(prometheus, member, is_ready=is_ready, served=served, unseen=unseen)
-    is_over = bool((fault or incident.fault(member)).over)
+        fault = _fault_of_model(prometheus, member, was, is_ready=is_ready, served=served, unseen=unseen)
+    is_over = bool((fault or was).over)
     shown = ready_text(ready, unknown)
     if member.name == LOAD_FAILED and own and not (lost or is_over):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
@@ -645,7 +645,7 @@ def _dead_server(prometheus: Prometheus, member: Member, lost: set[str]) -> str:
 
 
 def _fault_of_model(
-    prometheus: Prometheus, member: Member, *, is_ready: bool, served: bool, unseen: bool
+    prometheus: Prometheus, member: Member, was: Fault, *, is_ready: bool, served: bool, unseen: bool
 ) -> Fault | None:
     """Return whether the model is ready again, as far as the alert asks for that; None: as was known before.
 
@@ -663,7 +663,18 @@ def _fault_of_model(
         return _over(prometheus, "served again", f"{ready} == 1", ended)
     if unseen:
         return None
-    return Fault(since=_value(prometheus, f"max({state.MODEL_NOT_READY_SINCE}{where})"))
+    lost, its = f"{state.MODEL_NOT_READY_SINCE}{where}", "and on (cluster, instance)"
+    dead_until = f"max_over_time(timestamp({state.SERVER_LIVE} == 0)[30m:5s]) {its} {state.SERVER_LIVE} == 1"
+    # What was over is not back because its server died, which had an alert of its own.
+    since = f"{lost} or {dead_until} {its} {lost}" if was.over else lost
+    found = prometheus.instant(f"max by (cluster, instance) ({since})")
+    if was.over and max((each.at - each.value for each in found), default=math.inf) < _LOADS_SECONDS:
+        return None
+    return Fault(since=max((sample.value for sample in found), default=None))
+
+
+_LOADS_SECONDS = 30.0
+"""How long a model that was ready may load once its server is live again: the `for` of TritonModelDownEverywhere."""
 
 
 def _over(prometheus: Prometheus, what: str, good: str, ended: Sample | None) -> Fault:
