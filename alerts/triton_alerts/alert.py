@@ -9,6 +9,7 @@ from typing import Literal
 from triton_exporter.family import escape
 from triton_slo import links
 from triton_slo.alert_settings import Tunable
+from triton_slo.promql import regex_of
 
 Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 """The family of the alert; burn alerts add `slo`."""
@@ -18,7 +19,7 @@ Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 class Lookup:
     """A query for the cause of an alert, which the bridge asks: the values of `label` in its answer, after `prefix`.
 
-    `expr` has one `%q` for each label in `given`, which is one of the alert's own. Texts have no such queries:
+    `%q` in `expr` are the matchers of the labels in `given`, which are the alert's own, and of its cluster. Texts have no such queries:
     Prometheus would run them for each alert at each evaluation, most of all in a storm.
     """
 
@@ -29,14 +30,22 @@ class Lookup:
 
     def about(self, labels: Mapping[str, str]) -> str:
         """Return the query for an alert with these labels."""
-        first, *others = self.expr.split("%q")
-        values = (f'"{escape(labels.get(name, ""))}"' for name in self.given)
-        return first + "".join(value + part for value, part in zip(values, others, strict=True))
+        own = (f'{name}="{escape(labels.get(name, ""))}"' for name in self.given)
+        return self.expr.replace("%q", ", ".join((*of_cluster(labels), *own)))
 
     def cause(self, found: Iterable[Mapping[str, str]]) -> str:
         """Return the cause in the answer, from the labels of its series; empty if there is none."""
         values = ", ".join(sorted({labels.get(self.label, "") for labels in found} - {""}))
         return f"{self.prefix}{values}" if values else ""
+
+
+def of_cluster(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the matcher of the cluster that an alert names, if it does.
+
+    Series without that label are its own: an external label of Prometheus is in none of them.
+    """
+    cluster = labels.get("cluster")
+    return (f'cluster=~"{escape(regex_of([cluster, ""]))}"',) if cluster else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

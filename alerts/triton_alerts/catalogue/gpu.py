@@ -35,9 +35,7 @@ def _xids(matchers: str) -> str:
 
 
 def _which_xids(matchers: str) -> Lookup:
-    return Lookup(
-        f"sum by (xid) ({gpu.XID_ERRORS}{{instance=%q,gpu_uuid=%q,{matchers}}}) > 0", _GPU, "xid", "XID "
-    )
+    return Lookup(f"sum by (xid) ({gpu.XID_ERRORS}{{%q, {matchers}}}) > 0", _GPU, "xid", "XID ")
 
 
 def _faults(metric: Metric, types: str) -> str:

@@ -11,12 +11,12 @@ from triton_slo import links, names, signals
 from triton_slo.alert_settings import AlertThreshold
 
 _LOAD_REASON = Lookup(
-    f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{instance=%q,model=%q}}) > 0",
+    f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{%q}}) > 0",
     ("instance", "model"),
     "reason",
 )
 _LOAD_REASON_ANYWHERE = Lookup(
-    f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{model=%q}}) > 0", ("model",), "reason"
+    f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{%q}}) > 0", ("model",), "reason"
 )
 _LOAD_STEPS = (
     (

@@ -275,7 +275,7 @@ BRIDGE = (
         description="Slack does not accept them. They are stored on disk, but nobody has seen them.",
         action="Watch the alerts in Alertmanager meanwhile. Check the bot token, the channels and Slack's status page.",
         cause_from=Lookup(
-            f"sum by (error) (increase({bridge_series.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
+            f"sum by (error) (increase({bridge_series.SEND_FAILURES}{{%q}}[10m])) > 0",
             ("instance",),
             "error",
         ),

@@ -323,8 +323,7 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         "of clients most likely fail too.",
         action="Send the same request by hand and read the answer; then look at the model's log.",
         cause_from=Lookup(
-            f"sum by (result) (increase({probe.REQUESTS}{{instance=%q,model=%q,version=%q,"
-            'result!="success"}[5m])) > 0',
+            f'sum by (result) (increase({probe.REQUESTS}{{%q, result!="success"}}[5m])) > 0',
             _MODEL,
             "result",
         ),

@@ -1299,6 +1299,11 @@ def test_a_message_is_of_its_cluster_alone(
             ("up", {**server, "job": "triton-exporter"}, steps(now, (-1800, 1), (end, up))),
             (str(state.SERVER_LIVE), server, steps(now, *live)),
             (str(state.MODEL_EXPECTED), {**server, "model": "ranker"}, steps(now, *live[:1])),
+            (
+                str(state.MODEL_LOAD_FAILURES),
+                {**labels, "reason": f"in {cluster.get('cluster')}"},
+                flat(now, 1),
+            ),
             (str(state.MODEL_READY), labels, steps(now, *(ready or live))),
         ]
     since = steps(now, (-700, now - 700), (-480, None), (-60, now - 60))
@@ -1309,7 +1314,9 @@ def test_a_message_is_of_its_cluster_alone(
     page = page.model_copy(update={"evidence": over})
     with history.serve(history.openmetrics(made), tmp_path / "p", flags=FRESH) as url:
         known = serving(Prometheus(Access(url)))(page)
+        cause = counted_cause(Prometheus(Access(url)))(page).cause
 
+    assert cause == ("" if alert == Readiness.burn_alert else f"in {own.get('cluster')}")
     assert {key_of(page.lead.labels): Fault(since=now - 60)} == known.faults
     assert ("", 1, "no server has ranker ready") == (
         known.dead_server,

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate, pairwise
 
+from triton_alerts.alert import of_cluster
 from triton_alerts.bridge.incidents.incident import Fault, Incident, is_same
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.common.moments import hour_text
-from triton_exporter.family import escape
 from triton_slo import names
 from triton_slo.amounts import percent
 from triton_slo.indicators import Indicator, indicator_class
 from triton_slo.prometheus import Prometheus, Series
-from triton_slo.promql import Matchers, regex_of
+from triton_slo.promql import Matchers
 
 NOW_SECONDS = 300.0
 """The window of the burn rate, and of the counts of a fault that is older than what is asked for."""
@@ -255,12 +255,8 @@ def objective_of(member: Member) -> Matchers:
 
 
 def matchers_of(member: Member, *labels: str) -> Matchers:
-    """Return matchers for those of the labels that the member has, of its cluster alone where it names one.
-
-    Series without that label are its own: an external label of Prometheus is in none of them.
-    """
-    cluster = member.labels.get("cluster")
-    matchers = Matchers().also(f'cluster=~"{escape(regex_of([cluster, ""]))}"' if cluster else "")
+    """Return matchers for those of the labels that the member has, and of its cluster."""
+    matchers = Matchers(of_cluster(member.labels))
     for label in labels:
         if value := member.labels.get(label):
             matchers = matchers.equal(label, value)
