@@ -162,6 +162,9 @@ class Measured:
     fewer: Step = field(default_factory=Step)
 
 
+_ANY_SERVER = Matchers()
+
+
 def read_models(
     prometheus: Prometheus,
     start: float,
@@ -169,17 +172,18 @@ def read_models(
     step: float,
     model: str | None = None,
     objectives: Iterable[Objective] = (),
+    within: Matchers = _ANY_SERVER,
 ) -> tuple[Measured, ...]:
-    """Return what every model, or one of them, did from `start` to `end` (Unix time), and what of these objectives concerns
-    its waits and latency. Raises PrometheusError.
+    """Return what every model, or one of them, did from `start` to `end` (Unix time) on the servers `within`, and what of
+    these objectives concerns its waits and latency. Raises PrometheusError.
 
     What it did, and how far objectives were met, under another configuration than the last one is left out, but for `fewer`.
     """
-    own = Matchers().equal("model", model) if model else Matchers()
+    own = within.equal("model", model) if model else within
     grown: dict[tuple[str, str, str], dict[str, dict[float, float]]] = defaultdict(dict)
     for name, (metric, unit) in _COUNTERS.items():
         # The work of all other models tells whether they share a device with this one.
-        of = (Matchers() if name == "busy_seconds" else own).also(f'__name__=~"{metric}"')
+        of = (within if name == "busy_seconds" else own).also(f'__name__=~"{metric}"')
         for series in prometheus.range(f"sum by (instance, model, version) ({of})", start, end, step):
             labels = series.labels
             key = labels["instance"], labels.get("model", ""), labels.get("version", "")

@@ -882,6 +882,7 @@ def test_an_alert_that_looks_back_is_over_once_nothing_of_it_happens(tmp_path: P
             ticket = Member(
                 labels={
                     "alertname": "TritonRequestsRejected",
+                    "cluster": "eu",  # an external label
                     "instance": "a",
                     "model": model,
                     "version": "1",
@@ -993,9 +994,11 @@ def test_an_overload_is_the_cause_of_waits(tmp_path: Path) -> None:
     now = time.time() // STEP * STEP
     times = [*poisson(3, 1500), *(1500 + at for at in poisson(14, 300))]
     made = [step for step in Made(varying(0.082)).steps(times) if step.at <= 1800]
-    incident = about(now, indicator="queue", slo="queue", model="m", version="1")
+    incident = about(now, indicator="queue", slo="queue", model="m", version="1", cluster="eu")
     errors = about(now, indicator="errors", slo="errors", model="m", version="1")
-    with history.serve(history.openmetrics(series(made, Configuration(), now, 0.1)), tmp_path / "p") as url:
+    own = [*series(made, Configuration(), now, 0.1)]
+    other = [(name, {**labels, "cluster": "us"}, points) for name, labels, points in own]
+    with history.serve(history.openmetrics([*own, *other]), tmp_path / "p") as url:
         ask = overload(Prometheus(Access(url)), lambda: now)
         known, none = ask(incident), ask(errors)
     shown = root(incident.model_copy(update={"evidence": Evidence.of(known, now)}), Style(), now)

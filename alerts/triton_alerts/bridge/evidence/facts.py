@@ -242,8 +242,9 @@ def counted_cause(prometheus: Prometheus) -> Source:
             if query := _lately(member):
                 asked.setdefault(query, []).append(member)
         for query, members in asked.items():
-            own = ("cluster", *_LATELY[members[0].name].labels)
-            found = {tuple(map(sample.labels.get, own)): sample for sample in prometheus.instant(query)}
+            own, cluster = _LATELY[members[0].name].labels, members[0].labels.get("cluster")
+            of_cluster = (s for s in prometheus.instant(query) if s.labels.get("cluster", cluster) == cluster)
+            found = {tuple(map(sample.labels.get, own)): sample for sample in of_cluster}
             for member in members:
                 if sample := found.get(tuple(map(member.labels.get, own))):
                     # When it ended is known once: the next time would say two minutes ago again.
@@ -848,7 +849,8 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         if incident.is_over:  # the same steps each time
             end -= end % _OVERLOAD_STEP
         try:
-            every = read_models(prometheus, end - _OVERLOAD_SECONDS, end, _OVERLOAD_STEP, labels["model"])
+            start, within = end - _OVERLOAD_SECONDS, matchers_of(incident.lead)
+            every = read_models(prometheus, start, end, _OVERLOAD_STEP, labels["model"], within=within)
         finally:
             asking.release()
         models = [each for each in every if each.version == labels.get("version", each.version)]
