@@ -530,12 +530,10 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
         if model in server.models and server.since is not None and server.since.value <= since + LATE_SECONDS
     ]
     where = matchers_of(member, "model").also('reason!="CANCELED"')
-    failures = f"increase({triton.REQUEST_FAILURE}{where}[5m])"
+    failing = f"increase({triton.REQUEST_FAILURE}{where}[5m]) > 0"
     of_errors = member.labels.get(names.INDICATOR) == Errors.name()
-    if not down or (
-        of_errors
-        and prometheus.instant(f"{failures} > 0 and on (cluster, instance) {state.SERVER_LIVE} == 1")
-    ):
+    on_live = f"{failing} and on (cluster, instance) {state.SERVER_LIVE} == 1"
+    if not down or (of_errors and prometheus.instant(on_live)):
         return SourceFacts()
     dead = down[0]
     return SourceFacts(
@@ -545,10 +543,9 @@ def _beside_a_dead_server(prometheus: Prometheus, member: Member, since: float) 
 
 def _removed(prometheus: Prometheus, member: Member) -> SourceFacts:
     """Return what to say where the servers that had the model are live, and none lists it or expects it."""
-    seen = f"max by (instance) (last_over_time({state.MODEL_READY}{matchers_of(member, 'model')}[2h]))"
-    live = f"max by (instance) ({state.SERVER_LIVE}{matchers_of(member)}) == 1"
-    had = {sample.labels.get("instance") for sample in prometheus.instant(seen)}
-    if not had or had - {sample.labels.get("instance") for sample in prometheus.instant(live)}:
+    had = _by_server(prometheus, f"last_over_time({state.MODEL_READY}{matchers_of(member, 'model')}[2h])")
+    live = _by_server(prometheus, f"{state.SERVER_LIVE}{matchers_of(member)}")
+    if not (had and all(map(live.get, had))):
         return SourceFacts()
     about_this = member.labels.get(names.INDICATOR) == Readiness.name()
     title = f"{member.labels['model']} was not ready; no server lists or expects it any more"
