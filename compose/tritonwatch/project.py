@@ -292,10 +292,6 @@ def _bridge(text: str) -> str:
     return base
 
 
-def _webhook(bridge: str, _: Path) -> str:
-    return _bridge(bridge) + "/alertmanager"
-
-
 WebAddress = Annotated[str, single(lambda text: text and _web_address(text)), Form("URL")]
 Receiver = Annotated[str, single(_receiver), Form("URL")]
 Receivers = Annotated[tuple[str, ...], each(_receiver), Form("URL", repeated=True)]
@@ -304,7 +300,11 @@ WebhookUrl = Annotated[
     str,
     single(_web_address),
     Form("URL"),
-    Key("receivers.webhook_url", other="bridge.url", derive=_webhook),
+    Key(
+        "receivers.webhook_url",
+        other="bridge.url",
+        derive=lambda bridge, _: _bridge(bridge) + "/alertmanager",
+    ),
 ]
 
 

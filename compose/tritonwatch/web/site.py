@@ -193,7 +193,9 @@ class Site:
                 )
                 for labels in (sample.labels for sample in prometheus.instant(_ALERTS, at))
             ]
-            return tuple(sorted(alerts, key=_urgency))
+            return tuple(
+                sorted(alerts, key=lambda a: (a.state, names.severity_rank(a.severity), a.name, a.tier))
+            )
 
         return self.sources.reader.ask(("slo alerts", at), read, ())
 
@@ -216,10 +218,6 @@ def _missed(row: GroupStatus) -> str:
         return ""
     may = error_budget(row.target)
     return f"{name}: {percent(row.burn_now * may)} of {failed} in the last 5 min, at most {percent(may)} may"
-
-
-def _urgency(alert: SloAlert) -> tuple[str, int, str, str]:
-    return alert.state, names.severity_rank(alert.severity), alert.name, alert.tier
 
 
 def _moment_of(request: Request) -> Mapping[str, Any]:

@@ -178,18 +178,14 @@ def records_from(
     apart = step * _STEPS_APART
     first = end
     for plan in plans:
+        anything = f"count({plan.measure.total})\nor\ncount({_recorded(plan, names.TOTAL)})"
         for begin, until in query_ranges(start, first, apart):
-            if records := prometheus.range(_presence(plan), begin, until, apart):
+            if records := prometheus.range(anything, begin, until, apart):
                 first = min(at for series in records for at in series.times)
                 break
     # No moment had a record, but there may be some after the last one: read as much as one query can.
     first = first if first < end else end - step * MAX_STEPS
     return max(start, first - apart)
-
-
-def _presence(plan: Plan) -> str:
-    """Return PromQL that has a value while there is anything to read of an objective."""
-    return f"count({plan.measure.total})\nor\ncount({_recorded(plan, names.TOTAL)})"
 
 
 def fetch(

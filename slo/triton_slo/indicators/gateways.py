@@ -116,19 +116,14 @@ class Gateway:
     def statuses(self, codes: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the status labels, each with a pattern of those codes that it can have."""
         known = tuple(codes)
-        for label, written in ((self.http, _http), (self.grpc, _grpc)):
-            if label and (patterns := [pattern for code in known if (pattern := written(code))]):
-                yield label, "|".join(patterns)
-
-
-def _http(code: str) -> str:
-    return code.replace("x", ".") if code[0].isdigit() else ""
+        if self.http and (classes := [code.replace("x", ".") for code in known if code[0].isdigit()]):
+            yield self.http, "|".join(classes)
+        if self.grpc and (words := [_grpc(code) for code in known if not code[0].isdigit()]):
+            yield self.grpc, "|".join(words)
 
 
 def _grpc(code: str) -> str:
     """Return names as Python, Java and OpenTelemetry write them, as Go does, and the number, as Istio does."""
-    if code[0].isdigit():
-        return ""
     words = code if code == "OK" else code.replace("_", " ").title().replace(" ", "")
     also = "Canceled" if code == "CANCELLED" else ""
     return "|".join(dict.fromkeys(filter(None, (code, words, also, str(GRPC_CODES.index(code))))))
