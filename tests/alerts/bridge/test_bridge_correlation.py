@@ -459,6 +459,17 @@ def test_what_was_never_over_does_not_fail_again() -> None:
     assert not events
 
 
+def test_what_is_over_stays_so_in_the_words_of_then() -> None:
+    """The server froze minutes later, and \"ready again at 12:41\" became 12:50."""
+    was = {key_of(DOWN): Fault(over="ready again at 12:41 UTC", since=100.0)}
+    later = {key_of(DOWN): Fault(over="ready again at 12:50 UTC", since=640.0)}
+    incident, events = judge(
+        was, Evidence(at=700.0, faults=later), _incident(DOWN, evidence=Evidence(at=600.0, faults=was))
+    )
+
+    assert ([], was) == (list(events), incident.evidence and dict(incident.evidence.faults))
+
+
 def test_what_is_over_together_is_told_once(bridge: Bridge) -> None:
     """The first of two alerts that were over ended, and the thread told of the other one as if it were news."""
     known = SourceFacts(faults=over(QUEUE, ERRORS))

@@ -424,10 +424,10 @@ def judge(asked: Iterable[str], evidence: Evidence, before: Incident) -> tuple[I
 def _moved(key: str, known: Evidence, evidence: Evidence, fired_at: float) -> Fault:
     """Return what a fault is after what Prometheus says: the table at the top."""
     was, said = known.faults.get(key, Fault()), evidence.faults.get(key)
-    if said is None:
+    if said is None or (said.over and was.over):
         return was
     if said.over:
-        return Fault(over=said.over, since=said.since or (was.since if was.over else evidence.at))
+        return Fault(over=said.over, since=said.since or evidence.at)
     began = said.since or math.inf
     if was.over:
         # Where Prometheus does not say since when it is back, it was not when it was asked before.
