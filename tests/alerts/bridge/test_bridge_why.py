@@ -449,9 +449,10 @@ def test_a_title_tells_a_fault_from_its_begin_on_and_what_has_stopped_in_the_pas
     page = Member(labels=labels, starts_at=now - 180)
     incident = about(now).model_copy(update={"members": {"a": page}})
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
-        known = from_prometheus(Prometheus(Access(url)))(incident)
+        prometheus = At(Access(url), now + 10)
+        known = from_prometheus(prometheus)(incident)
         # An alert without a tier names no time since which it could be.
-        spent = from_prometheus(Prometheus(Access(url)))(about(now, **own, alertname=names.SPENT_ALERT))
+        spent = from_prometheus(prometheus)(about(now, **own, alertname=names.SPENT_ALERT))
     incident = incident.model_copy(update={"evidence": Evidence.of(known, now)})
 
     began = clock(now - 246).removesuffix(" UTC")

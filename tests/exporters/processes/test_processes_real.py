@@ -254,7 +254,9 @@ def test_a_killed_process_is_counted_and_missing(triton: Watched) -> None:
     """Triton 2.51 does not start it again and leaves a zombie; its region belongs to no process any more."""
     triton.read()
     triton.read()
-    triton.stubs("echo")[0].send_signal(signal.SIGKILL)
+    killed = triton.stubs("echo")[0]
+    killed.send_signal(signal.SIGKILL)
+    eventually(lambda: killed.status() == psutil.STATUS_ZOMBIE, "it does not end")
     triton.read()
     shown = triton.read()
     again = triton.read()
