@@ -19,8 +19,8 @@ Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta", "slo"]
 class Lookup:
     """A query for the cause of an alert, which the bridge asks: the values of `label` in its answer, after `prefix`.
 
-    `%q` in `expr` are the matchers of the labels in `given`, which are the alert's own, and of its cluster. Texts have no such queries:
-    Prometheus would run them for each alert at each evaluation, most of all in a storm.
+    `%q` in `expr` are the matchers of the labels in `given`, which are the alert's own, and of its cluster. Texts have no
+    such queries: Prometheus would run them for each alert at each evaluation, most of all in a storm.
     """
 
     expr: str

@@ -138,8 +138,9 @@ class Processes:
             process for pid, (process, name) in visible.items() if name == "tritonserver" or pid in parents
         ]
         if self._server not in candidates:
-            self._strangers.intersection_update(candidates)
-            if self._server is not None:  # it has ended: one of them may have taken its place
+            if self._server is None:
+                self._strangers.intersection_update(candidates)
+            else:  # it has ended: one of them may have taken its place
                 self._strangers.clear()
             self._server = self._find_server(candidates)
             self._stubs.clear()

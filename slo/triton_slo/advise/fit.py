@@ -27,9 +27,12 @@ READ_APART = 0.2
 """Seconds between the exporter's readings of metrics and of statistics."""
 LARGE_Z = 3.0
 """A measured wait so many standard errors from the modelled one contradicts the model."""
-SLOWER, ALIKE, ENOUGH = 1.5, 1.25, 20
-"""Executions that take so many times as long, in an overload by traffic within this factor of that before, are its reason,
-however few: that the queue grew is no chance. So many executions and requests tell what was before."""
+SLOWER = 1.5
+"""Executions that take so many times as long are the reason of an overload, however few: that the queue grew is no chance."""
+ALIKE = 1.25
+"""Traffic within this factor of that before is not."""
+ENOUGH = 20
+"""So many executions and requests tell what was before."""
 PRESENT = (300.0, 60.0, 0.0)
 """Seconds that may be the present; 0 is one step."""
 

@@ -519,10 +519,11 @@ def _ended(incident: Incident) -> dict[str, dict[str, None]]:
     firing = {key_of(member.labels) for member in incident.firing}
     ended = [member for member in incident.members.values() if key_of(member.labels) not in firing]
     lines: dict[str, dict[str, None]] = {}
+    doubt = _not_confirmed(incident)
     for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True) if firing else ():
         line = f"{prose(_beside(member), 200)}, {slack_hour(member.ends_at or 0.0, incident.since)}"
-        doubted = _not_confirmed(incident) and not incident.fault(member).over
-        lines.setdefault("Ended, not confirmed" if doubted else "Resolved", {})[line] = None
+        is_doubted = doubt and not incident.fault(member).over
+        lines.setdefault("Ended, not confirmed" if is_doubted else "Resolved", {})[line] = None
     return lines
 
 

@@ -177,9 +177,8 @@ def _attach(asked: Iterable[str], evidence: Evidence, before: Incident) -> Chang
         else:  # what was so a minute ago may be so no more
             lasting = tuple((name, fact) for name, fact in earlier.facts if name not in FACTS_WHILE_OPEN)
             earlier = earlier.model_copy(update={"facts": lasting, "first_step": ""})
-            was, is_now = (
-                each.faults.get(key_of(before.lead.labels)) for each in (before.evidence, evidence)
-            )
+            lead = key_of(before.lead.labels)
+            was, is_now = before.evidence.faults.get(lead), evidence.faults.get(lead)
             fails = is_now is not None and not is_now.over
             if was is None or (was.over and fails):
                 earlier = SourceFacts(began=earlier.began)
@@ -618,7 +617,8 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
         title = f"{summary_of(member)}; nothing serves it" if nothing else ""
     elif member.name == "TritonModelDownEverywhere":
         title = f"No server that is known serves {model}: {silence}" if silence and not served else ""
-        title = f"No server served model {model}" if is_over else title
+        if is_over:
+            title = f"No server served model {model}"
     return SourceFacts(
         facts=((SERVERS, shown),) if shown else (),
         faults={key_of(member.labels): fault} if fault is not None else {},
