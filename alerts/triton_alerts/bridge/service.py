@@ -9,6 +9,7 @@ import logging
 import random
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -84,8 +85,9 @@ class Service:
         self.receiver.server_close()
         self._stopping.set()
         self.wakeups.wake()
+        deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
-            thread.join(timeout_seconds)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self.store.close()
 
     def _thread(self, name: str, target: Callable[..., None], *args: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import signal
@@ -30,6 +31,9 @@ from triton_slo.names import SEVERITIES
 from tritonwatch import project
 
 log = logging.getLogger(__name__)
+
+STOP_SECONDS = 20.0
+"""Time to stop after a signal: Kubernetes kills after 30."""
 
 
 class RedactingFormatter(logging.Formatter):
@@ -90,6 +94,8 @@ def _until_stopped(service: Service, settings: BridgeSettings, stop: threading.E
     print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
     print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
+    # Python waits for a thread that reads an answer without an end. Nothing is lost with it, and the log says where it was.
+    faulthandler.dump_traceback_later(STOP_SECONDS, exit=True)
     service.stop()
     return 0
 

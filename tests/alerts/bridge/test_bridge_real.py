@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import pytest
 import requests
 
 from support.bridge import body_of
-from support.loopback import answering, free_ports
+from support.loopback import Handler, answering, free_ports
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.thorough import THOROUGH
@@ -164,12 +165,35 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
         eventually(lambda: "Recovered" in stack.thread(root)[-1], "the thread says so, too")
         thread = stack.thread(root)
 
-    assert 0 == again.end(signal.SIGTERM)
+    assert 0 == again.end(signal.SIGTERM), again.log.read_text()
     assert 1 == len(stack.slack.workspace.roots())
     assert 1 == sum("acknowledged the incident" in line for line in thread)
     audit = (stack.folder / "data" / "audit.jsonl").read_text().splitlines()
     assert ["acknowledge", "silence", "unsilence"] == [json.loads(line)["action"] for line in audit]
     assert TOKEN not in (stack.folder / "bridge.log").read_text()
+
+
+@pytest.mark.real
+def test_it_ends_though_a_prometheus_never_completes_its_answer(stack: Stack) -> None:
+    """Each byte came in time, so the thread that read them kept the process, also after SIGTERM."""
+    asked = threading.Event()
+
+    def trickle(request: Handler) -> None:
+        asked.set()
+        request.send_response(200)
+        request.end_headers()
+        while True:
+            request.wfile.write(b" ")
+            time.sleep(0.5)
+
+    with answering(trickle) as prometheus:
+        stack.arguments = [f"--prometheus={prometheus}"]
+        bridge = stack.bridge()
+        stack.notify(body_of("a", {"a-v": 1000.0}, {}))
+        assert asked.wait(60)
+        bridge.end(signal.SIGTERM)
+
+    assert "triton_slo/prometheus.py" in bridge.log.read_text(), "the log says where it was"
 
 
 @pytest.mark.real
