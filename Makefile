@@ -62,13 +62,13 @@ compiled:
 check: lint ## Lint and the tests that start no real servers
 	$(BIN)/python -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
 
-# Most tests wait for servers: ten workers keep two cores busy. A file's tests stay together, and the files keep
+# Most tests wait for servers: twelve workers keep two cores busy. A file's tests stay together, and the files keep
 # the order that tests/conftest.py gives them: the longest first. A busy machine shows late what a server does: what
 # failed beside the others runs once more, alone, and only that counts; both results are printed. With ten failures pytest
 # ends with 2 before all have run: then nothing runs again.
 test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part of the tests
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
-	$(BIN)/python -m pytest -n 10 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
+	$(BIN)/python -m pytest -n 12 --dist loadfile --no-loadscope-reorder --durations=25 --maxfail 10 $(ARGS) \
 		|| { [ $$? -eq 1 ] && echo "what failed, once more and alone:" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 test-all: ## All variants and versions, and many random examples: before a release
