@@ -1,5 +1,5 @@
 """What is broken now: the Triton servers that do not answer or of which nothing is known, and the models that are not
-ready on one that does answer."""
+ready on one that does answer, or whose requests wait too long."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from triton_exporter.catalogue import state, triton
+from triton_exporter.common.duration import duration_text
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
@@ -33,6 +34,17 @@ max without (version, state) ({_UNLOADED}) == 1
 and on ({_SERVER}, model) sum by ({_SERVER}, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
 unless on ({_SERVER}, model) max by ({_SERVER}, model) ({state.MODEL_READY}) == 1"""
 """PromQL for the models that were unloaded within an hour of their last requests."""
+QUEUE_BACKLOG = "TritonQueueBacklog"
+
+
+def queue_wait(by: str) -> str:
+    """Return PromQL for the seconds until a request that comes now is taken from the queue (Little's law), at most an hour."""
+    answered = " + ".join(
+        f"sum by ({by}) (rate({counter}[2m]))" for counter in (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
+    )
+    return f"clamp_max(\n  sum by ({by}) ({triton.PENDING_REQUESTS})\n  / ({answered}),\n  3600\n)"
+
+
 _SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 
@@ -77,6 +89,9 @@ _EVERYTHING = {
         f"({_LOST}) or ({_NOT_READY}) or {_UNLOADED} == 1",
         f"{_EXPECTED} or max by ({_SERVER}, model) ({UNLOADED_IN_USE})",
     ),
+    "waiting": f"""\
+{queue_wait(f"{_SERVER}, model, version")} > 1
+and on (instance, model, version) {names.ALERTS}{{alertname="{QUEUE_BACKLOG}"}}""",
     "servers": f"count({state.SERVER_LIVE} == 1)",
     "models ready": f"count(count by (cluster, model) ({_READY} == 1))",
     "ready": f"min by (model) ({_READY} and on ({_SERVER}, model) ({_EXPECTED})) == 1",
@@ -189,6 +204,8 @@ class Broken:
     down: tuple[DownServer, ...] = ()
     unknown: tuple[tuple[str, Sample | None], ...] = ()
     not_ready: tuple[NotReadyModel, ...] = ()
+    waiting: tuple[Sample, ...] = ()
+    """Models whose requests wait too long, and the seconds that one would wait."""
     servers: int = 0
     models_ready: int = 0
     ready: frozenset[str] = frozenset()
@@ -215,6 +232,12 @@ class Broken:
         for each in self.not_ready:
             if model in (None, each.model):
                 found.append(Fault(each.words, not each.served.serving, each.model))
+        for sample in self.waiting:
+            of = sample.labels["model"]
+            if model in (None, of):
+                wait = duration_text(float(round(sample.value)))
+                words = f"A request for {of} would wait {wait} or longer on {sample.labels['instance']}"
+                found.append(Fault(words, urgent=False, model=of))
         return found
 
 
@@ -259,6 +282,7 @@ def broken_now(prometheus: Prometheus, at: float | None = None, cluster: str | N
         _down_servers(found),
         tuple((place[1], since.get(place)) for place in unknown),
         _not_ready_models(found),
+        tuple(sorted(found["waiting"], key=lambda sample: (sample.labels["model"], _place(sample)))),
         round(sum(sample.value for sample in found["servers"])),
         round(sum(sample.value for sample in found["models ready"])),
         frozenset(sample.labels["model"] for sample in found["ready"]),

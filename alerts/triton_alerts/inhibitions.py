@@ -223,7 +223,7 @@ INHIBITIONS = (
     Inhibition(
         "A model that hangs lets its queue grow.",
         _alertname_matcher("TritonModelStalled"),
-        _alertname_matcher("TritonQueueGrowing", "TritonQueueDominates", "TritonRequestsRejected"),
+        _alertname_matcher("TritonQueueBacklog", "TritonQueueDominates", "TritonRequestsRejected"),
         _OF_A_VERSION,
     ),
     Inhibition(
@@ -242,7 +242,7 @@ INHIBITIONS = (
         "A burning queue budget already means that requests wait.",
         _alertname_matcher(Queue.burn_alert),
         _alertname_matcher(
-            "TritonQueueGrowing",
+            "TritonQueueBacklog",
             "TritonQueueDominates",
             "TritonInstancesSaturated",
             "TritonModelHeadroomLow",

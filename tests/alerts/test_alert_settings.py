@@ -370,7 +370,7 @@ def test_severities_that_change_no_order_leave_the_configuration_as_it_is() -> N
     """A page that became a ticket inhibits no page; what needs no change has none."""
     usual = alertmanager.config(Options())
 
-    assert usual == alertmanager.config(tuned(TritonQueueGrowing={"severity": "info"}))
+    assert usual == alertmanager.config(tuned(TritonQueueBacklog={"severity": "info"}))
     assert usual != alertmanager.config(tuned(TritonAllServersDown={"severity": "warning"}))
 
 

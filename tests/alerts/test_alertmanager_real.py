@@ -159,7 +159,7 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
         alert("TritonModelNotReadyProlonged", **SERVER, model="embedder", version="1"),
         alert("TritonModelLoadFailed", **SERVER, model="ranker"),
-        alert("TritonQueueGrowing", **SERVER, model="ranker", version="1"),
+        alert("TritonQueueBacklog", **SERVER, model="ranker", version="1"),
         alert("TritonServerNotReady", **SERVER),
     ]
     elsewhere = alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1")

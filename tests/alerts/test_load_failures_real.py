@@ -211,9 +211,11 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 def test_a_stalled_model_a_draining_server_and_a_dead_one_raise_different_alerts(stage: Stage) -> None:
     """Requests that hang show in the queue alone; a server that drains has only its API closed."""
     assert stage.server.process is not None
-    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(3)]
+    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(13)]
     for thread in hanging:
         thread.start()
+    stage.watch.wait("TritonQueueBacklog", model="slow")
+    assert [] == stage.watch.alerts("TritonModelStalled")
     stage.watch.wait("TritonModelStalled", model="slow")
 
     # Triton waits for the requests in flight, with its API closed and its metrics port open.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
+from triton_alerts.broken import QUEUE_BACKLOG, queue_wait
 from triton_exporter.catalogue import Metric, models, probe, state, triton
 from triton_exporter.catalogue.external import headroom
 from triton_slo import links, signals
@@ -79,7 +80,7 @@ _MEAN_QUEUE = f"""(
   sum {_BY} (rate({triton.QUEUE_DURATION_US}[5m])) / (sum {_BY} (rate({triton.REQUEST_SUCCESS}[5m])) > 0)
 )"""
 """Microseconds."""
-_QUEUE_GROWTH = f"30m * sum {_BY} (deriv({triton.PENDING_REQUESTS}[30m]))"
+
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
 max by (instance, model, step) (
@@ -113,31 +114,25 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         silence="instance and model",
     ),
     _traffic_alert(
-        name="TritonQueueGrowing",
-        # Growth by half of its length in half an hour, in a trend that explains 4/5 of the variance (growth
-        # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too. And by
-        # more than twice the deviation of random arrivals less random completions, sqrt(2 * completed): the queue
-        # of a slow model at 93 % load rises and falls for half an hour at a time.
-        expr=f"""\
-sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > $threshold
-and {_ON} {_QUEUE_GROWTH} > {_ON} 0.5 * sum {_BY} ({triton.PENDING_REQUESTS})
-and {_ON} {_QUEUE_GROWTH} > {_ON} 3.1 * sum {_BY} (stddev_over_time({triton.PENDING_REQUESTS}[30m]))
-unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.REQUEST_SUCCESS}[30m])))""",
+        name=QUEUE_BACKLOG,
+        # Ten are one or two batches, which the next execution takes, however slow the model is.
+        expr=f"{queue_wait(', '.join(_MODEL))} > $threshold\nand {_ON} sum {_BY} ({triton.PENDING_REQUESTS}) > 10",
+        lately=f"{queue_wait(', '.join(_MODEL))} > bool $threshold",
         threshold=AlertThreshold(
-            10,
-            "number",
-            "requests that wait",
-            "Ten waiting requests are one or two batches of a usual dynamic batcher, which the next execution "
-            "takes; a queue that grows beyond them is behind.",
+            30,
+            "seconds",
+            "time that a request would wait in the queue",
+            "Many clients give up after 30 seconds.",
         ),
         severity="warning",
-        for_="5m",
-        keep_firing_for="15m",
-        summary="The queue of model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} grew to "
-        "{{ $value }} requests",
-        description="More requests arrive than the model completes. Waiting time and memory use grow until clients "
-        "time out.",
-        action="Compare the request rate with yesterday's: is the demand higher, or is execution slower?",
+        for_="1m",
+        keep_firing_for="5m",
+        summary="A request for model {{ $labels.model }} version {{ $labels.version }} would wait "
+        '{{ $value | printf "%.0f" | humanizeDuration }} or longer on {{ $labels.instance }}',
+        description="Estimated: the requests that wait, divided by how many were answered per second in [2m]. More arrive "
+        "than the model answers, or its executions hang. Latency graphs show it only once the requests are answered.",
+        action="Compare the request rate and the time of an execution with an hour ago: is the demand higher, or is "
+        "execution slower?",
         silence="model, during a load test",
     ),
     _traffic_alert(

@@ -190,23 +190,23 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     """The silence matches the ticket's alert names, severity and subject, not everything in its group."""
     here = {"instance": "gpu-1:9401"}
     for name, severity, model in (
-        ("TritonQueueGrowing", "warning", "a.b|c"),
-        ("TritonQueueGrowing", "warning", "d"),
-        ("TritonQueueGrowing", "critical", "e"),
-        ("TritonQueueGrowing", "warning", "aXb"),
+        ("TritonQueueBacklog", "warning", "a.b|c"),
+        ("TritonQueueBacklog", "warning", "d"),
+        ("TritonQueueBacklog", "critical", "e"),
+        ("TritonQueueBacklog", "warning", "aXb"),
         ("TritonModelLoadFailed", "critical", "a.b|c"),
         ("TritonServerDown", "critical", ""),
     ):
         labels = {"alertname": name, "severity": severity, "model": model, **here}
         alertmanager.fire({label: value for label, value in labels.items() if value})
-    bridge.receive(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
+    bridge.receive(alertmanager.notification(here, "TritonQueueBackloga.b|c"))
     line = bridge.press("silence", "1h")
 
     time.sleep(0.2)
     suppressed = sorted(name for name, state in alertmanager.states().items() if state == "suppressed")
-    assert ["TritonQueueGrowinga.b|c"] == suppressed
+    assert ["TritonQueueBackloga.b|c"] == suppressed
     assert line.endswith(
-        '`instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model="a.b|c"`.'
+        '`instance="gpu-1:9401", alertname="TritonQueueBacklog", severity="warning", model="a.b|c"`.'
     )
     assert "silenced" == bridge.thread()[-1][0]
 

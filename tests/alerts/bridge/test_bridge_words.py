@@ -577,7 +577,7 @@ def test_resolved_shows_how_long_it_took(end: int, lasted: str) -> None:
 
 def test_an_incident_that_ended_before_it_was_posted_names_all_its_alerts() -> None:
     """Slack was away for all of it: its only message must name the page among the tickets."""
-    names = ("TritonQueueFull", "TritonQueueGrowing", "TritonProbeFailing", "TritonLatencyBudgetBurn")
+    names = ("TritonQueueFull", "TritonQueueBacklog", "TritonProbeFailing", "TritonLatencyBudgetBurn")
     members = {
         name: Member(labels={"alertname": name, "model": "m"}, annotations={}, starts_at=0.0, ends_at=60.0)
         for name in names
