@@ -99,7 +99,7 @@ QUEUES = (
         "fires while a model hangs, though some requests are still answered",
         {_PENDING: "0x20 20+20x60", _SUCCESS: "0+75x20 1500+15x60", _failed("BACKEND"): "0x80"},
         "8m",
-        Fires(_IDENTITY, "4m 20s"),
+        Fires(_IDENTITY, "4m 0s"),
         before="5m45s",
     ),
     fires(
