@@ -1,5 +1,5 @@
 """What is broken now: the Triton servers that do not answer or of which nothing is known, and the models that are not
-ready on one that does answer, or whose requests wait too long."""
+ready on one that does answer, or whose requests pile up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from triton_exporter.catalogue import state, triton
-from triton_exporter.common.duration import duration_text
 from triton_exporter.common.moments import hour_text
 from triton_exporter.common.printable import listed
 from triton_slo import names
@@ -34,17 +33,8 @@ max without (version, state) ({_UNLOADED}) == 1
 and on ({_SERVER}, model) sum by ({_SERVER}, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
 unless on ({_SERVER}, model) max by ({_SERVER}, model) ({state.MODEL_READY}) == 1"""
 """PromQL for the models that were unloaded within an hour of their last requests."""
-QUEUE_BACKLOG = "TritonQueueBacklog"
-
-
-def queue_wait(by: str) -> str:
-    """Return PromQL for the seconds until a request that comes now is taken from the queue (Little's law), at most an hour."""
-    answered = " + ".join(
-        f"sum by ({by}) (rate({counter}[2m]))" for counter in (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
-    )
-    return f"clamp_max(\n  sum by ({by}) ({triton.PENDING_REQUESTS})\n  / ({answered}),\n  3600\n)"
-
-
+QUEUE_BACKLOG, BACKLOG_REQUESTS = "TritonQueueBacklog", 10
+"""The alert about requests that pile up, and how many may wait: one or two batches."""
 _SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 
@@ -90,8 +80,8 @@ _EVERYTHING = {
         f"{_EXPECTED} or max by ({_SERVER}, model) ({UNLOADED_IN_USE})",
     ),
     "waiting": f"""\
-{queue_wait(f"{_SERVER}, model, version")} > 1
-and on (instance, model, version) {names.ALERTS}{{alertname="{QUEUE_BACKLOG}"}}""",
+sum by ({_SERVER}, model) ({triton.PENDING_REQUESTS}) > {BACKLOG_REQUESTS}
+and on ({_SERVER}, model) {names.ALERTS}{{alertname="{QUEUE_BACKLOG}"}}""",
     "servers": f"count({state.SERVER_LIVE} == 1)",
     "models ready": f"count(count by (cluster, model) ({_READY} == 1))",
     "ready": f"min by (model) ({_READY} and on ({_SERVER}, model) ({_EXPECTED})) == 1",
@@ -205,7 +195,7 @@ class Broken:
     unknown: tuple[tuple[str, Sample | None], ...] = ()
     not_ready: tuple[NotReadyModel, ...] = ()
     waiting: tuple[Sample, ...] = ()
-    """Models whose requests wait too long, and the seconds that one would wait."""
+    """Models whose requests pile up on a server, and how many wait."""
     servers: int = 0
     models_ready: int = 0
     ready: frozenset[str] = frozenset()
@@ -235,8 +225,7 @@ class Broken:
         for sample in self.waiting:
             of = sample.labels["model"]
             if model in (None, of):
-                wait = duration_text(float(round(sample.value)))
-                words = f"A request for {of} would wait {wait} or longer on {sample.labels['instance']}"
+                words = f"Requests for {of} pile up on {sample.labels['instance']}: {sample.value:.0f} wait"
                 found.append(Fault(words, urgent=False, model=of))
         return found
 

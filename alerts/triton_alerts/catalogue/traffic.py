@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.broken import QUEUE_BACKLOG, queue_wait
+from triton_alerts.broken import BACKLOG_REQUESTS, QUEUE_BACKLOG
 from triton_exporter.catalogue import Metric, models, probe, state, triton
 from triton_exporter.catalogue.external import headroom
 from triton_slo import links, signals
@@ -80,6 +80,12 @@ _MEAN_QUEUE = f"""(
   sum {_BY} (rate({triton.QUEUE_DURATION_US}[5m])) / (sum {_BY} (rate({triton.REQUEST_SUCCESS}[5m])) > 0)
 )"""
 """Microseconds."""
+_ANSWERED, _ANSWERED_LATELY = (_per_second(triton.REQUEST_SUCCESS, window) for window in ("5m", "1m"))
+# After a pause the rate of five minutes is too low for a while; that of a minute is soon 0 where a model hangs.
+_WAIT = f"""\
+sum without (gpu_uuid) ({triton.PENDING_REQUESTS})
+/ (({_ANSWERED_LATELY} > {_ANSWERED} or {_ANSWERED}) > 0)"""
+"""Seconds until a request that comes now is taken from the queue (Little's law)."""
 
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
@@ -115,9 +121,10 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
     ),
     _traffic_alert(
         name=QUEUE_BACKLOG,
-        # Ten are one or two batches, which the next execution takes, however slow the model is.
-        expr=f"{queue_wait(', '.join(_MODEL))} > $threshold\nand {_ON} sum {_BY} ({triton.PENDING_REQUESTS}) > 10",
-        lately=f"{queue_wait(', '.join(_MODEL))} > bool $threshold",
+        expr=f"""\
+{_WAIT} > $threshold
+and sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > {BACKLOG_REQUESTS}""",
+        lately=f"max_over_time((\n{_WAIT}\n)[2m:15s]) > bool 0.5 * $threshold",
         threshold=AlertThreshold(
             30,
             "seconds",
@@ -127,10 +134,10 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         severity="warning",
         for_="1m",
         keep_firing_for="5m",
-        summary="A request for model {{ $labels.model }} version {{ $labels.version }} would wait "
-        '{{ $value | printf "%.0f" | humanizeDuration }} or longer on {{ $labels.instance }}',
-        description="Estimated: the requests that wait, divided by how many were answered per second in [2m]. More arrive "
-        "than the model answers, or its executions hang. Latency graphs show it only once the requests are answered.",
+        summary="Requests for model {{ $labels.model }} version {{ $labels.version }} piled up on {{ $labels.instance }}: "
+        'one had to wait about {{ $value | printf "%.0f" | humanizeDuration }}',
+        description="Estimated: the requests that wait, divided by how many were answered per second in [1m] or [5m]. More "
+        "arrive than the model answers, or its executions hang. Latency graphs show it only once the requests are answered.",
         action="Compare the request rate and the time of an execution with an hour ago: is the demand higher, or is "
         "execution slower?",
         silence="model, during a load test",

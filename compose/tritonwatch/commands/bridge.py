@@ -93,9 +93,13 @@ def _until_stopped(service: Service, settings: BridgeSettings, stop: threading.E
     scheme = "http" if settings.tls_cert is None else "https"
     print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
+    # Python waits for the threads of a pool, and one may read an answer without an end. Nothing is lost with it: what is
+    # undelivered is in the database. The log says where each thread was.
+    faulthandler.dump_traceback_later(STOP_SECONDS)
+    ending = threading.Timer(STOP_SECONDS + 1, os._exit, (0,))
+    ending.daemon = True
+    ending.start()
     print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
-    # Python waits for a thread that reads an answer without an end. Nothing is lost with it, and the log says where it was.
-    faulthandler.dump_traceback_later(STOP_SECONDS, exit=True)
     service.stop()
     return 0
 

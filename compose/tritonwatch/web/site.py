@@ -109,7 +109,7 @@ class Site:
         return self.sources.reader.ask(("status", at), read, ())
 
     def broken(self, at: float | None) -> CachedAnswer[Broken]:
-        """Return the servers that do not answer, and the models that are not ready."""
+        """Return the servers that do not answer, and the models that are not ready or whose requests pile up."""
         return self.sources.reader.ask(
             ("broken", at), lambda prometheus: broken_now(prometheus, at), Broken()
         )

@@ -191,7 +191,7 @@ def test_it_ends_though_a_prometheus_never_completes_its_answer(stack: Stack) ->
         bridge = stack.bridge()
         stack.notify(body_of("a", {"a-v": 1000.0}, {}))
         assert asked.wait(60)
-        bridge.end(signal.SIGTERM)
+        assert 0 == bridge.end(signal.SIGTERM)
 
     assert "triton_slo/prometheus.py" in bridge.log.read_text(), "the log says where it was"
 

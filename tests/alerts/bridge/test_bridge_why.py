@@ -1635,25 +1635,21 @@ def test_an_unloaded_model_is_over_once_it_is_loaded_again(tmp_path: Path) -> No
     ] == [(fault.text, fault.urgent) for fault in faults]
 
 
-def test_a_model_whose_requests_wait_too_long_is_broken(tmp_path: Path) -> None:
+def test_a_model_whose_requests_pile_up_is_broken(tmp_path: Path) -> None:
     """One that hung was told once its requests were answered; till then the web page said that nothing is broken."""
     now = time.time() // STEP * STEP
     series = []
-    for model, answered in (("hangs", 15), ("busy", 1500)):
-        labels = {"instance": "a", "model": model, "version": "1"}
-        counted = [(now - 600 + at, at / STEP * answered) for at in range(0, 601, STEP)]
-        series += [
-            (str(triton.PENDING_REQUESTS), labels, flat(now, 120.0, -600)),
-            (str(triton.REQUEST_SUCCESS), labels, counted),
-            (str(triton.REQUEST_FAILURE), labels | {"reason": "BACKEND"}, flat(now, 0.0, -600)),
-        ]
-    waits = {"alertname": "TritonQueueBacklog", "alertstate": "pending", **series[0][1]}
-    series.append((names.ALERTS, waits, flat(now, 1.0, -30)))
+    for model, cluster, wait in (("hangs", "eu", 297.0), ("hangs", "us", 297.0), ("over", "eu", 3.0)):
+        labels = {"cluster": cluster, "instance": "a", "model": model, "version": "1"}
+        series.append((str(triton.PENDING_REQUESTS), labels, flat(now, wait, -60)))
+        if cluster == "eu":
+            fires = {"alertname": "TritonQueueBacklog", "alertstate": "firing", **labels}
+            series.append((names.ALERTS, fires, flat(now, 1.0, -60)))
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         broken = broken_now(Prometheus(Access(url)))
 
-    assert ["A request for hangs would wait 2m or longer on a"] == [each.text for each in broken.faults()]
-    assert [] == broken.faults("busy")
+    assert ["Requests for hangs pile up on a: 297 wait"] == [each.text for each in broken.faults()]
+    assert [] == broken.faults("over")
 
 
 def test_the_title_of_a_failed_load_says_that_nothing_serves_and_when_it_is_ready_again(
