@@ -84,8 +84,8 @@ _ANSWERED, _ANSWERED_LATELY = (_per_second(triton.REQUEST_SUCCESS, window) for w
 # After a pause the rate of five minutes is too low for a while; that of a minute is soon 0 where a model hangs.
 _WAIT = f"""\
 sum without (gpu_uuid) ({triton.PENDING_REQUESTS})
-/ (({_ANSWERED_LATELY} > {_ANSWERED} or {_ANSWERED}) > 0)"""
-"""Seconds until a request that comes now is taken from the queue (Little's law)."""
+/ ({_ANSWERED_LATELY} > {_ANSWERED} or {_ANSWERED})"""
+"""Seconds until a request that comes now is taken from the queue (Little's law); infinite where none is answered."""
 
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
@@ -121,8 +121,9 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
     ),
     _traffic_alert(
         name=QUEUE_BACKLOG,
+        # Where none is answered for five minutes, TritonModelStalled fires.
         expr=f"""\
-{_WAIT} > $threshold
+{_WAIT} > $threshold < Inf
 and sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > {BACKLOG_REQUESTS}""",
         lately=f"max_over_time((\n{_WAIT}\n)[2m:15s]) > bool 0.5 * $threshold",
         threshold=AlertThreshold(
