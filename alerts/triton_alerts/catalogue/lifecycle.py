@@ -285,53 +285,8 @@ unless on (cluster, model) (
 
 _server_alert = partial(Alert, component="lifecycle", dashboard=links.SERVER, labels=("instance",))
 
+# Prometheus evaluates and sends in this order: what is held back ends before what holds it back, not a moment later.
 SERVERS = (
-    _server_alert(
-        name="TritonAllServersDown",
-        expr=f"""\
-max by (cluster, job) ({state.SERVER_LIVE}) == 0
-and on (cluster, job) (
-  max by (cluster, job) (max_over_time({state.SERVER_LIVE}[1d])) == 1
-  or
-  max by (cluster, job) ({state.SERVER_LIVE} offset 19m30s) == 0
-)""",
-        severity="critical",
-        labels=("job",),
-        for_=_NOT_SERVED,
-        keep_firing_for="1m",
-        summary="No Triton server is live",
-        description="No model is served: the last server stopped answering, or none has started within twenty minutes.",
-        action="Check whether the Triton processes run, and read the end of the previous log of one; if all ended "
-        "after one change, undo that.",
-        silence="never",
-    ),
-    _server_alert(
-        name="TritonMostServersDown",
-        # A model that is not ready on a live server, too, has alerts of its own.
-        expr=f"""\
-count by (cluster, job, instance) (
-  {state.MODEL_EXPECTED} == 1
-  and on (cluster, job, instance) (
-    {state.SERVER_LIVE} == 0
-    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 19m30s == 0)
-  )
-  unless on (cluster, model) (
-    2 * sum by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}))
-    >= count by (cluster, model) ({state.MODEL_EXPECTED} == 1)
-  )
-  unless on (cluster, model) (
-    {state.MODEL_NOT_READY_SINCE} and on (cluster, job, instance) {state.SERVER_LIVE} == 1
-  )
-)""",
-        severity="critical",
-        for_=_NOT_SERVED,
-        keep_firing_for="1m",
-        summary="Triton server {{ $labels.instance }} is down, as are most servers of {{ $value }} of its models",
-        description="More than half of the servers that should serve these models do not; of a model with one server, "
-        "this is the one.",
-        action="Check whether the Triton process runs, and read the end of its previous log.",
-        silence="instance, during a planned restart",
-    ),
     _server_alert(
         name="TritonServerDown",
         expr=f"""\
@@ -372,6 +327,52 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         action="Read the phase in the exporter's /state, and the end of Triton's log: if the shutdown hangs, kill "
         "the process; if this Triton has no HTTP API, start the exporter without --triton.",
         silence="instance, during a planned shutdown",
+    ),
+    _server_alert(
+        name="TritonMostServersDown",
+        # A model that is not ready on a live server, too, has alerts of its own.
+        expr=f"""\
+count by (cluster, job, instance) (
+  {state.MODEL_EXPECTED} == 1
+  and on (cluster, job, instance) (
+    {state.SERVER_LIVE} == 0
+    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 19m30s == 0)
+  )
+  unless on (cluster, model) (
+    2 * sum by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}))
+    >= count by (cluster, model) ({state.MODEL_EXPECTED} == 1)
+  )
+  unless on (cluster, model) (
+    {state.MODEL_NOT_READY_SINCE} and on (cluster, job, instance) {state.SERVER_LIVE} == 1
+  )
+)""",
+        severity="critical",
+        for_=_NOT_SERVED,
+        keep_firing_for="1m",
+        summary="Triton server {{ $labels.instance }} is down, as are most servers of {{ $value }} of its models",
+        description="More than half of the servers that should serve these models do not; of a model with one server, "
+        "this is the one.",
+        action="Check whether the Triton process runs, and read the end of its previous log.",
+        silence="instance, during a planned restart",
+    ),
+    _server_alert(
+        name="TritonAllServersDown",
+        expr=f"""\
+max by (cluster, job) ({state.SERVER_LIVE}) == 0
+and on (cluster, job) (
+  max by (cluster, job) (max_over_time({state.SERVER_LIVE}[1d])) == 1
+  or
+  max by (cluster, job) ({state.SERVER_LIVE} offset 19m30s) == 0
+)""",
+        severity="critical",
+        labels=("job",),
+        for_=_NOT_SERVED,
+        keep_firing_for="1m",
+        summary="No Triton server is live",
+        description="No model is served: the last server stopped answering, or none has started within twenty minutes.",
+        action="Check whether the Triton processes run, and read the end of the previous log of one; if all ended "
+        "after one change, undo that.",
+        silence="never",
     ),
     _server_alert(
         name="TritonServerRestarting",
