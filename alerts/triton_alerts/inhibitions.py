@@ -241,12 +241,7 @@ INHIBITIONS = (
     Inhibition(
         "A burning queue budget already means that requests wait.",
         _alertname_matcher(Queue.burn_alert),
-        _alertname_matcher(
-            "TritonQueueBacklog",
-            "TritonQueueDominates",
-            "TritonInstancesSaturated",
-            "TritonModelHeadroomLow",
-        ),
+        _alertname_matcher("TritonQueueDominates", "TritonInstancesSaturated", "TritonModelHeadroomLow"),
         names.GROUPING,
     ),
     Inhibition(

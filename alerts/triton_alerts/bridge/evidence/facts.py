@@ -606,7 +606,7 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
     if member.name == LOAD_FAILED and own and not (lost or is_over):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
         kept = prometheus.instant(f"increase({reloads}[15m]) > 0")
-        shown += "\nthe reload failed; what was loaded before goes on serving" if kept else ""
+        title = f"{summary_of(member)}; what was loaded before serves on" if kept else None
     not_served: str | None = "" if served else f"no server has {model} ready"
     if not listing:
         # Where only Triton's metrics are read, there never is one.
@@ -614,7 +614,7 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
         not_served = silence or (f"no server reports {model} any more" if vanished else None)
     elif member.name in (LOAD_FAILED, UNLOADED_IN_USE):
         nothing = not (served or unknown or is_over)
-        title = f"{summary_of(member)}; nothing serves it" if nothing else ""
+        title = f"{summary_of(member)}; nothing serves it" if nothing else title or ""
     elif member.name == "TritonModelDownEverywhere":
         title = f"No server that is known serves {model}: {silence}" if silence and not served else ""
         if is_over:
@@ -852,6 +852,8 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             asking.release()
         models = [each for each in every if each.version == labels.get("version", each.version)]
         found = [over for m in models if m.configuration for over in overloads(m.steps, m.configuration)]
+        if incident.is_over:  # what began later did not cause it
+            found = [over for over in found if over.since <= incident.ended_at]
         last = max(found, key=lambda over: over.until, default=None)
         if last is not None and last.until >= incident.since:
             step = _SLOWER_STEP.format(hour_text(last.since, last.until))
