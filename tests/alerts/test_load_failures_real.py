@@ -57,6 +57,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     repository.model("good")
     repository.model("hot")
     repository.model("slow", delay_seconds=7)
+    repository.model("crawls", delay_seconds=1)
     repository.model("raises", **{"raise": "weights missing"})
     write(repository.model("badconfig") / "config.pbtxt", "nonsense {")
     write(repository.model("nobackend") / "config.pbtxt", 'backend: "nosuch"\nmax_batch_size: 1\n')
@@ -142,6 +143,14 @@ def test_healthy_models_fire_nothing(stage: Stage) -> None:
             assert [] == stage.watch.alerts(name, model=model)
 
 
+def test_requests_that_pile_up_are_told_before_they_are_answered(stage: Stage) -> None:
+    """One is answered a second: the last of sixty waits for a minute."""
+    for _ in range(60):
+        threading.Thread(target=infer_and_lose, args=(stage.server, "crawls"), daemon=True).start()
+    stage.watch.wait("TritonQueueBacklog", model="crawls")
+    assert [] == stage.watch.alerts("TritonModelStalled")
+
+
 def test_retries_of_poll_mode_are_one_lasting_alert(stage: Stage) -> None:
     """Triton loads the model again at each poll; the alert neither ends nor begins anew."""
     before = stage.watch.wait("TritonModelNotReadyProlonged", model="raises")
@@ -211,11 +220,9 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 def test_a_stalled_model_a_draining_server_and_a_dead_one_raise_different_alerts(stage: Stage) -> None:
     """Requests that hang show in the queue alone; a server that drains has only its API closed."""
     assert stage.server.process is not None
-    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(13)]
+    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(3)]
     for thread in hanging:
         thread.start()
-    stage.watch.wait("TritonQueueBacklog", model="slow")
-    assert [] == stage.watch.alerts("TritonModelStalled")
     stage.watch.wait("TritonModelStalled", model="slow")
 
     # Triton waits for the requests in flight, with its API closed and its metrics port open.

@@ -137,7 +137,7 @@ def test_a_dead_server_is_one_incident(
             enrich(bridge.clock())
             bridge.send()
             roots = bridge.workspace.roots()
-            assert len(roots) <= 1, [root.text for root in roots]
+            assert len(roots) <= 1, "\n".join(root.text for root in roots)
             return roots
 
         inbox.wait(shown)

@@ -1058,7 +1058,7 @@ def test_a_model_that_became_slower_is_not_called_an_overload(
     rejected = (names.CAUSE_SHARE, cause, [(at, 1.0) for at in times])
     configured = series(made, Configuration(instances=2), now, 0.1)
     with history.serve(history.openmetrics([*configured, *objective, rejected]), tmp_path / "p") as url:
-        known = overload(Prometheus(Access(url)), lambda: now)(incident)
+        known = overload(At(Access(url), now + 10), lambda: now)(incident)
     known = SourceFacts(first_step=kind.step_for("queue", "failure:REJECTED")).and_newer(known)
     shown = root(
         incident.model_copy(update={"members": members, "evidence": Evidence.of(known, now)}), Style(), now
