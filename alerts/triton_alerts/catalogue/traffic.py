@@ -142,7 +142,7 @@ and sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > {BACKLOG_REQUESTS}""",
             "Many clients give up after 30 seconds.",
         ),
         severity="warning",
-        for_="1m",
+        for_="30s",
         keep_firing_for="5m",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} piled up on {{ $labels.instance }}: "
         'one had to wait about {{ $value | printf "%.0f" | humanizeDuration }}',

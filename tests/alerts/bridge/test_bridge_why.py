@@ -35,7 +35,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.broken import broken_now, served_lines
+from triton_alerts.broken import QUEUE_BACKLOG, broken_now, served_lines
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import texts
 from triton_exporter.catalogue import gpu, models, state, triton
@@ -1082,8 +1082,10 @@ def test_what_begins_after_an_end_is_no_cause_of_it(tmp_path: Path) -> None:
     ) as url:
         ask = overload(Prometheus(Access(url)), lambda: now)
         again, then = ask(incident), ask(incident.model_copy(update={"evidence": over}))
+        backlog = ask(about(now, alertname=QUEUE_BACKLOG, model="m", version="1", instance="a"))
 
     assert again.cause.startswith("no execution has succeeded since")
+    assert again.cause == backlog.cause
     assert then.cause.startswith("an execution took")
 
 

@@ -58,7 +58,14 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.merging import judge
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.broken import SILENT_SINCE, broken_now, down_servers, served_lines, since_text
+from triton_alerts.broken import (
+    QUEUE_BACKLOG,
+    SILENT_SINCE,
+    broken_now,
+    down_servers,
+    served_lines,
+    since_text,
+)
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_exporter.catalogue.external import stack
@@ -835,9 +842,10 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
     def ask(incident: Incident) -> SourceFacts:
         labels = incident.lead.labels
         kind = labels.get(names.INDICATOR)
-        if kind not in (Queue.name(), Latency.name(), Errors.name()) or not labels.get("model"):
-            return SourceFacts()
-        if kind == Errors.name() and "failure:REJECTED" not in dict(_split(prometheus, incident.lead)[:1]):
+        waits = kind in (Queue.name(), Latency.name()) or incident.lead.name == QUEUE_BACKLOG
+        if kind == Errors.name():
+            waits = "failure:REJECTED" in dict(_split(prometheus, incident.lead)[:1])
+        if not waits or not labels.get("model"):
             return SourceFacts()
         # These are many queries: with a slow Prometheus they must not take the threads of the other sources.
         if not asking.acquire(blocking=False):
@@ -859,7 +867,7 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             step = _SLOWER_STEP.format(hour_text(last.since, last.until))
             return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
         # Where clients wait for answers, a queue does not grow for long.
-        counts = None if incident.is_over else _counts(prometheus, incident.lead)[1]
+        counts = _counts(prometheus, incident.lead)[1] if kind and not incident.is_over else None
         if counts is None:
             return SourceFacts()
         burning = Burning(incident, incident.lead, incident.since, counts)
