@@ -115,7 +115,7 @@ class Site:
         )
 
     def met(self, at: float | None) -> CachedAnswer[frozenset[RowKey]]:
-        """Return which objectives and groups failed no more than they may in the last minute or two, also without an event."""
+        """Return which objectives and groups had events in the last minute or two, and failed no more than they may."""
         options = self.sources.options
         window = round(max(90 * options.time_scale, 4 * options.scrape_interval_seconds))
         error, total = (
@@ -123,7 +123,7 @@ class Site:
             for event in (names.ERROR, names.TOTAL)
         )
         budget = f"{names.ERROR_BUDGET_RATIO}{{{names.RECORDED_HERE}}}"
-        query = f"{error} <= ignoring ({names.EVENT}) ({budget} * ignoring ({names.EVENT}) {total})"
+        query = f"{error} / ignoring ({names.EVENT}) ({total} > 0) <= {budget}"
 
         def read(prometheus: Prometheus) -> frozenset[RowKey]:
             return frozenset(

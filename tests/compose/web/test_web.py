@@ -129,7 +129,7 @@ def test_the_overview_and_status_agree(
         ("slo=queue&state=exhausted", 3),
         ("owner=search&q=model-0007", 1),
         ("state=estimated&q=model-0007", 1),
-        ("page=99", 43),
+        ("page=99", 42),
     ],
 )
 def test_the_address_chooses_the_rows(site: str, query: str, rows: int) -> None:
@@ -187,7 +187,7 @@ def test_what_is_over_is_not_broken_now(site: str, end: float) -> None:
     )
     line = "still version 1: 20 % of requests took over 500ms in the last 5 min, at most 1 % may"
 
-    assert not [model for model in ("over", "quiet") if f"{model} version 1:" in home]
+    assert "over version 1:" not in home
     assert [True, True] == [line in page for page in (home, still)]
     assert [False, True] == ["Broken now" in page for page in (over, still)]
     assert ["idle over", "warning firing"] == re.findall(
