@@ -87,13 +87,6 @@ sum without (gpu_uuid) ({triton.PENDING_REQUESTS})
 / ({_ANSWERED_LATELY} > {_ANSWERED} or {_ANSWERED})"""
 """Seconds until a request that comes now is taken from the queue (Little's law); infinite where none is answered."""
 
-
-def _stalled(window: str) -> str:
-    """Return the expression of requests that wait, all the time, while none is executed."""
-    waits = f"sum without (gpu_uuid) (min_over_time({triton.PENDING_REQUESTS}[{window}])) > 0"
-    return f"{waits} and {_ON} {_per_second(triton.EXEC_COUNT, window)} == 0"
-
-
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
 max by (instance, model, step) (
@@ -110,17 +103,15 @@ _traffic_alert = partial(Alert, component="traffic", labels=_MODEL)
 QUEUES = (
     _traffic_alert(
         name="TritonModelStalled",
-        # Latency counters see only what completes; a hung instance shows in the queue alone. A model that was executed
-        # every half a minute hangs after two minutes without; one execution of another may take that long.
+        # Latency counters see only what completes; a hung instance shows in the queue alone.
         expr=f"""\
-{_stalled("2m")} and {_ON} {_count(triton.EXEC_COUNT, "10m")} > 20
-or
-{_stalled("5m")}""",
+sum without (gpu_uuid) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 0
+and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0""",
         severity="critical",
-        for_="1m",
+        for_="2m",
         keep_firing_for="2m",
         lately=f"{_count(triton.EXEC_COUNT, '2m')} == bool 0",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} made no progress for over [2m] on "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} made no progress for over [5m] on "
         "{{ $labels.instance }} while {{ $value }} requests waited",
         description="No request was executed: the model's instances hang. Latency graphs do not show this, because "
         "they contain only completed requests.",

@@ -286,7 +286,6 @@ def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
         ((QUEUE, BURN), "TritonReadinessBudgetBurn"),
         ((LOAD | {"alertname": "TritonInstancesSaturated"}, BURN), "TritonReadinessBudgetBurn"),
         ((QUEUE, SLOW), "TritonQueueBudgetBurn"),
-        ((LOAD | {"alertname": "TritonQueueBacklog"}, QUEUE), "TritonQueueBudgetBurn"),
         ((SERVER | {"alertname": "TritonShmNearFull"}, SERVER_DOWN), "TritonServerDown"),
     ],
 )

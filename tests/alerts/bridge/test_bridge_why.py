@@ -1747,7 +1747,7 @@ def test_of_a_failed_reload_it_is_said_that_the_old_copy_serves(tmp_path: Path) 
         incidents = (about(now, alertname=LOAD_FAILED, model=m, instance="a") for m in ("hot", "cold"))
         titles = [headline(judged(each, serving(prometheus)(each), now)) for each in incidents]
 
-    assert [f"🟠 {LOAD_FAILED}: hot; what was loaded before serves on", f"🟠 {LOAD_FAILED}: cold"] == titles
+    assert [f"🟠 {LOAD_FAILED}: hot; what was loaded before served on", f"🟠 {LOAD_FAILED}: cold"] == titles
 
 
 @pytest.mark.parametrize(

@@ -612,8 +612,8 @@ def _serving(prometheus: Prometheus, incident: Incident, member: Member) -> Sour
     shown = ready_text(ready, unknown)
     if member.name == LOAD_FAILED and own and not (lost or is_over):
         reloads = f"{state.MODEL_RELOAD_FAILURES}{matchers_of(member, 'instance', 'model')}"
-        kept = prometheus.instant(f"increase({reloads}[15m]) > 0")
-        title = f"{summary_of(member)}; what was loaded before serves on" if kept else None
+        kept = all(listing.values()) and prometheus.instant(f"increase({reloads}[15m]) > 0")
+        title = f"{summary_of(member)}; what was loaded before served on" if kept else None
     not_served: str | None = "" if served else f"no server has {model} ready"
     if not listing:
         # Where only Triton's metrics are read, there never is one.

@@ -14,7 +14,6 @@ from typing import Literal
 from pydantic import BaseModel
 
 from triton_alerts.bridge.incidents.notification import EXPORTER_DOWN, Member
-from triton_alerts.broken import QUEUE_BACKLOG
 from triton_exporter.family import escape
 from triton_slo.indicators import Readiness
 from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SEVERITY, SLO, TIER
@@ -556,7 +555,6 @@ def _rank(member: Member) -> tuple[bool, bool, int, float]:
     alert, and the one that began first.
     """
     of_objective = member.labels.get(COMPONENT) == "slo" or SLO in member.labels
-    of_objective = of_objective or member.name == QUEUE_BACKLOG  # that requests pile up is no cause either
     return (
         not is_not_served(member),
         of_objective,
