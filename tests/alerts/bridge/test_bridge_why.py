@@ -1070,23 +1070,35 @@ def test_a_model_that_became_slower_is_not_called_an_overload(
     assert "add instances" not in step
 
 
-def test_what_begins_after_an_end_is_no_cause_of_it(tmp_path: Path) -> None:
-    """The slowness was over for minutes when the model hung: "no execution has succeeded; now within the target"."""
+@pytest.mark.parametrize(
+    ("hangs", "fault", "cause"),
+    [
+        (True, Fault(), "no execution has succeeded since"),
+        (True, Fault(over="now within the target", since=-420), "an execution took"),
+        (False, Fault(since=-60, again=True), ""),
+        (False, Fault(), "an execution took"),
+    ],
+    ids=["it hangs", "it hung after the end", "it was slow before it failed again", "it was slow"],
+)
+def test_the_cause_is_of_the_fault(tmp_path: Path, hangs: bool, fault: Fault, cause: str) -> None:
+    """Of one that was over it said "no execution has succeeded; now within the target", and a page named a slowness that
+    had ended a quarter of an hour before."""
     now = time.time() // STEP * STEP
-    hangs = Made(lambda _, at: 500 if at >= 1620 else 1.0 if 1100 <= at < 1300 else 0.062, instances=2)
-    made = [step for step in hangs.steps(poisson(8, 1800)) if step.at <= 1800]
+    took = Made(lambda _, at: 500 if hangs and at >= 1620 else 1 if 1100 <= at < 1300 else 0.062, instances=2)
+    made = [step for step in took.steps(poisson(8, 1800)) if step.at <= 1800]
     incident = about(now, **group_labels("latency", "m"), alertname="Burn")
-    over = Evidence.of(SourceFacts(faults=over_since(incident, now - 420)), now)
-    with history.serve(
-        history.openmetrics([*series(made, Configuration(instances=2), now, 0.1)]), tmp_path / "p"
-    ) as url:
+    if fault.since is not None:
+        fault = fault.model_copy(update={"since": now + fault.since})
+    known = Evidence.of(SourceFacts(faults={key_of(incident.lead.labels): fault}), now)
+    told = history.openmetrics([*series(made, Configuration(instances=2), now, 0.1)])
+    with history.serve(told, tmp_path / "p") as url:
         ask = overload(Prometheus(Access(url)), lambda: now)
-        again, then = ask(incident), ask(incident.model_copy(update={"evidence": over}))
+        found = ask(incident.model_copy(update={"evidence": known}))
         backlog = ask(about(now, alertname=QUEUE_BACKLOG, model="m", version="1", instance="a"))
 
-    assert again.cause.startswith("no execution has succeeded since")
-    assert again.cause == backlog.cause
-    assert then.cause.startswith("an execution took")
+    assert found.cause.startswith(cause), found.cause
+    assert bool(cause) == bool(found.cause)
+    assert backlog.cause
 
 
 def test_one_slow_execution_is_not_what_executions_take(tmp_path: Path) -> None:

@@ -860,10 +860,12 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             asking.release()
         models = [each for each in every if each.version == labels.get("version", each.version)]
         found = [over for m in models if m.configuration for over in overloads(m.steps, m.configuration)]
-        if incident.is_over:  # what began later did not cause it
-            found = [over for over in found if over.since <= incident.ended_at]
-        last = max(found, key=lambda over: over.until, default=None)
-        if last is not None and last.until >= incident.since:
+        # Neither what ended before the fault did cause it, nor what began after it.
+        begin, over_at = incident.again_since or incident.since, math.inf
+        if incident.is_over:
+            over_at = incident.fault(incident.lead).since or incident.ended_at
+        found = [over for over in found if begin <= over.until and over.since <= over_at]
+        if last := max(found, key=lambda over: over.until, default=None):
             step = _SLOWER_STEP.format(hour_text(last.since, last.until))
             return SourceFacts(cause=overload_text(last), first_step=step if last.is_slowness else "")
         # Where clients wait for answers, a queue does not grow for long.
