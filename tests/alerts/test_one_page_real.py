@@ -62,6 +62,7 @@ LONGER_SECONDS = 8.0
             "🔴 {dead} does not answer since HH:MM UTC: nothing serves ranker now",
             ["1 of 2 down: {dead}", "nothing serves ranker now", "embedder: still served by 1 of 2 servers"],
             id="one of two, with a model of its own",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             (("ranker",), ("ranker",)),

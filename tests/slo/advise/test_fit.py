@@ -46,7 +46,7 @@ def steady(rate: float) -> tuple[Step, ...]:
 def test_the_variation_of_a_few_minutes_is_not_taken_away() -> None:
     """Four minutes of some seeds: neighbouring steps differ by chance, which proves no reading that cut off."""
     found = []
-    for seed in range(40 if THOROUGH else 15):
+    for seed in range(40 if THOROUGH else 9):
         steps = Made(varying(0.08, cv2=0.51, seed=100 + seed)).steps(poisson(4, 240, seed=seed))
         found.append(fitted(steps, promise=Promise("answers", "queue", 0.9, 1)).service.cv2)
 
@@ -86,7 +86,7 @@ def test_bursts_are_fitted_to_the_wait() -> None:
     assert abs(found.z) < 3
 
 
-@pytest.mark.parametrize("seed", range(1, 5 if THOROUGH else 3))
+@pytest.mark.parametrize("seed", range(1, 5 if THOROUGH else 2))
 def test_bursts_show_in_six_minutes(seed: int) -> None:
     """Three at a time to four instances, which wait little; two at a time to a batcher; and to one with a delay, which only
     fill its batches."""
