@@ -33,8 +33,10 @@ max without (version, state) ({_UNLOADED}) == 1
 and on ({_SERVER}, model) sum by ({_SERVER}, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
 unless on ({_SERVER}, model) max by ({_SERVER}, model) ({state.MODEL_READY}) == 1"""
 """PromQL for the models that were unloaded within an hour of their last requests."""
-QUEUE_BACKLOG, BACKLOG_REQUESTS = "TritonQueueBacklog", 10
-"""The alert about requests that pile up, and how many may wait: one or two batches."""
+QUEUE_BACKLOG = "TritonQueueBacklog"
+"""The alert about requests that pile up."""
+BACKLOG_REQUESTS = 10
+"""So many may wait: one or two batches."""
 _SILENT = f"max by ({_SERVER}) ({EXPORTER_UP}) == 0"
 _NAMED = 3
 

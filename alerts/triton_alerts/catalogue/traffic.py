@@ -137,8 +137,9 @@ and sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > {BACKLOG_REQUESTS}""",
         keep_firing_for="5m",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} piled up on {{ $labels.instance }}: "
         'one had to wait about {{ $value | printf "%.0f" | humanizeDuration }}',
-        description="Estimated: the requests that wait, divided by how many were answered per second in [1m] or [5m]; a queue timeout rejects them earlier. More "
-        "arrive than the model answers, or its executions hang. Latency graphs show it only once the requests are answered.",
+        description="Estimated: the requests that wait, divided by how many were answered per second in [1m] or [5m]; a queue "
+        "timeout rejects them earlier. More arrive than the model answers, or its executions hang. Latency graphs show it "
+        "only once the requests are answered.",
         action="Compare the request rate and the time of an execution with an hour ago: is the demand higher, or is "
         "execution slower?",
         silence="model, during a load test",

@@ -841,11 +841,12 @@ def overload(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
 
     def ask(incident: Incident) -> SourceFacts:
         labels = incident.lead.labels
-        kind = labels.get(names.INDICATOR)
-        waits = kind in (Queue.name(), Latency.name()) or incident.lead.name == QUEUE_BACKLOG
-        if kind == Errors.name():
-            waits = "failure:REJECTED" in dict(_split(prometheus, incident.lead)[:1])
-        if not waits or not labels.get("model"):
+        kind, is_backlog = labels.get(names.INDICATOR), incident.lead.name == QUEUE_BACKLOG
+        if not labels.get("model") or not (
+            is_backlog or kind in (Queue.name(), Latency.name(), Errors.name())
+        ):
+            return SourceFacts()
+        if kind == Errors.name() and "failure:REJECTED" not in dict(_split(prometheus, incident.lead)[:1]):
             return SourceFacts()
         # These are many queries: with a slow Prometheus they must not take the threads of the other sources.
         if not asking.acquire(blocking=False):
